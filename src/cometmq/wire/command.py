@@ -1,0 +1,274 @@
+"""A remoting command: one request or response, between bytes and values.
+
+A frame is
+
+    length:4  word:4  header:H  body:length-4-H        word = serialize type << 24 | H
+
+and the header has two forms. Type 0 is a JSON object (`json_header.py`). Type 1, "ROCKETMQ", is binary:
+
+    code:2 language:1 version:2 opaque:4 flag:4  R:4 remark:R  E:4 { key length:2 key value length:4 value }*
+
+Integers are big-endian and signed. A response repeats its request's opaque and form and has flag bit 0 set;
+bit 1 marks a one-way request. Values of ext fields are always text. An empty text cannot be told from an absent
+one in the binary form, so both count as absent there.
+
+This module is compiled; it knows frames without their length word (`frame.py` cuts those) and does no I/O.
+"""
+
+from struct import Struct
+from typing import Final
+
+import msgspec
+
+from cometmq.errors import WireError
+from cometmq.wire.json_header import (
+    EXT_FIELDS_MAX,
+    LANGUAGE_CODES,
+    LANGUAGE_NAMES,
+    LANGUAGE_UNKNOWN,
+    read_json_header,
+)
+
+JSON: Final = 0
+ROCKETMQ: Final = 1
+
+FLAG_RESPONSE: Final = 1
+FLAG_ONEWAY: Final = 2
+
+OUR_LANGUAGE: Final = 0
+OUR_VERSION: Final = 513
+
+HEADER_BYTES_MAX: Final = 1 << 20
+
+# Codes above 16 bits reach a binary header with their low half only (remoting.md 1.6); no other code uses these.
+_POP_CODES: Final = {code & 0xFFFF: code for code in (*range(200050, 200057), 200151)}
+
+_FIXED: Final = Struct(">hBhiii")
+_HEAD: Final = Struct(">iIhBhiii")
+_WORDS: Final = Struct(">II")
+_KEY: Final = Struct(">H")
+_VALUE: Final = Struct(">I")
+
+
+class Command:
+    """One request or response. `ext` is never None; an absent remark is."""
+
+    __slots__ = ("code", "language", "version", "opaque", "flag", "remark", "ext", "body", "form")
+
+    def __init__(
+        self,
+        code: int,
+        language: int,
+        version: int,
+        opaque: int,
+        flag: int,
+        remark: str | None,
+        ext: dict[str, str],
+        body: bytes,
+        form: int,
+    ) -> None:
+        self.code: int = code
+        self.language: int = language
+        self.version: int = version
+        self.opaque: int = opaque
+        self.flag: int = flag
+        self.remark: str | None = remark
+        self.ext: dict[str, str] = ext
+        self.body: bytes = body
+        self.form: int = form
+
+    @property
+    def is_response(self) -> bool:
+        return self.flag & FLAG_RESPONSE != 0
+
+    @property
+    def is_oneway(self) -> bool:
+        return self.flag & FLAG_ONEWAY != 0
+
+    def __repr__(self) -> str:
+        kind = "response" if self.is_response else "one-way request" if self.is_oneway else "request"
+        return f"<{kind} code={self.code} opaque={self.opaque} ext={self.ext!r} body={len(self.body)}B>"
+
+
+def request(
+    code: int,
+    ext: dict[str, str] | None = None,
+    body: bytes = b"",
+    *,
+    opaque: int = 0,
+    oneway: bool = False,
+    remark: str | None = None,
+    form: int = JSON,
+    language: int = OUR_LANGUAGE,
+) -> Command:
+    """A new request; whoever sends it sets the opaque."""
+    flag = FLAG_ONEWAY if oneway else 0
+    return Command(code, language, OUR_VERSION, opaque, flag, remark, ext or {}, body, form)
+
+
+def reply(
+    to: Command,
+    code: int = 0,
+    remark: str | None = None,
+    ext: dict[str, str] | None = None,
+    body: bytes = b"",
+) -> Command:
+    """The answer to a request: its opaque and form, our language and version."""
+    return Command(
+        code, OUR_LANGUAGE, OUR_VERSION, to.opaque, FLAG_RESPONSE, remark, ext if ext is not None else {}, body, to.form
+    )
+
+
+def decode(data: bytes, start: int, end: int) -> Command:
+    """Read the command in `data[start:end]`, a frame without its length word."""
+    if end - start < 4:
+        raise WireError(f"frame of {end - start} bytes has no header word")
+    form = data[start]
+    header_bytes = (data[start + 1] << 16) | (data[start + 2] << 8) | data[start + 3]
+    body_start = start + 4 + header_bytes
+    if body_start > end:
+        raise WireError(f"header of {header_bytes} bytes does not fit a frame of {end - start} bytes")
+    if header_bytes > HEADER_BYTES_MAX:
+        raise WireError(f"header of {header_bytes} bytes, the limit is {HEADER_BYTES_MAX}")
+    if form == JSON:
+        return _decode_json(data, start + 4, body_start, end)
+    if form == ROCKETMQ:
+        return _decode_binary(data, start + 4, body_start, end)
+    raise WireError(f"serialize type {form} is neither 0 (JSON) nor 1 (ROCKETMQ)")
+
+
+def _decode_json(data: bytes, start: int, body_start: int, end: int) -> Command:
+    header = read_json_header(data[start:body_start])
+    ext: dict[str, str] | None = header.extFields
+    return Command(
+        header.code,
+        LANGUAGE_CODES.get(header.language, LANGUAGE_UNKNOWN),
+        header.version,
+        header.opaque,
+        header.flag,
+        header.remark,
+        ext if ext is not None else {},
+        data[body_start:end],
+        JSON,
+    )
+
+
+def _decode_binary(data: bytes, start: int, body_start: int, end: int) -> Command:
+    if body_start - start < 21:
+        raise WireError(f"binary header of {body_start - start} bytes, at least 21 are needed")
+    code: int
+    language: int
+    version: int
+    opaque: int
+    flag: int
+    remark_bytes: int
+    code, language, version, opaque, flag, remark_bytes = _FIXED.unpack_from(data, start)
+    position = start + 17
+    remark: str | None = None
+    if remark_bytes != 0:
+        if remark_bytes < 0 or position + remark_bytes + 4 > body_start:
+            raise WireError(f"remark of {remark_bytes} bytes does not fit a header of {body_start - start} bytes")
+        remark = _text(data, position, position + remark_bytes)
+        position += remark_bytes
+    ext_bytes: int = int.from_bytes(data[position : position + 4], "big")
+    position += 4
+    if position + ext_bytes > body_start:
+        raise WireError(f"ext section of {ext_bytes} bytes does not fit a header of {body_start - start} bytes")
+    ext = _decode_ext(data, position, position + ext_bytes) if ext_bytes else {}
+    if not flag & FLAG_RESPONSE:
+        code = _POP_CODES.get(code, code)
+    return Command(code, language, version, opaque, flag, remark, ext, data[body_start:end], ROCKETMQ)
+
+
+def _decode_ext(data: bytes, position: int, end: int) -> dict[str, str]:
+    ext: dict[str, str] = {}
+    while position < end:
+        value_word = position + 2 + (data[position] << 8 | data[position + 1] if position + 2 <= end else 0)
+        value_start = value_word + 4
+        if value_start > end:
+            raise WireError(f"ext key at byte {position} runs over the ext section, which ends at {end}")
+        value_end = value_start + int.from_bytes(data[value_word:value_start], "big")
+        if value_end > end:
+            raise WireError(f"ext value at byte {value_start} runs over the ext section, which ends at {end}")
+        if value_end > value_start and value_word > position + 2:
+            ext[_text(data, position + 2, value_word)] = _text(data, value_start, value_end)
+            if len(ext) > EXT_FIELDS_MAX:
+                raise WireError(f"header has over {EXT_FIELDS_MAX} ext fields")
+        position = value_end
+    return ext
+
+
+def _text(data: bytes, start: int, end: int) -> str:
+    try:
+        return data[start:end].decode()
+    except UnicodeDecodeError:
+        raise WireError(f"text at byte {start} is not UTF-8") from None
+
+
+def encode(command: Command) -> bytes:
+    """The whole frame, length word included."""
+    return encode_head(command, len(command.body)) + command.body
+
+
+def encode_head(command: Command, body_bytes: int) -> bytes:
+    """All of the frame but its body, for bodies that are written on their own."""
+    if command.form == JSON:
+        return _encode_json(command, body_bytes)
+    return _encode_binary(command, body_bytes)
+
+
+def _encode_json(command: Command, body_bytes: int) -> bytes:
+    ext = b'"extFields":%b,' % msgspec.json.encode(command.ext) if command.ext else b""
+    remark = b'"remark":%b,' % msgspec.json.encode(command.remark) if command.remark is not None else b""
+    language = b""
+    if 0 <= command.language < len(LANGUAGE_NAMES):
+        language = b'"language":"%b",' % LANGUAGE_NAMES[command.language].encode()
+    header = b'{"code":%d,%b"flag":%d,%b"opaque":%d,%b"serializeTypeCurrentRPC":"JSON","version":%d}' % (
+        command.code,
+        ext,
+        command.flag,
+        language,
+        command.opaque,
+        remark,
+        command.version,
+    )
+    header_bytes = len(header)
+    if header_bytes > HEADER_BYTES_MAX:
+        raise WireError(f"header of {header_bytes} bytes, the limit is {HEADER_BYTES_MAX}")
+    return _WORDS.pack(4 + header_bytes + body_bytes, header_bytes) + header
+
+
+def _encode_binary(command: Command, body_bytes: int) -> bytes:
+    remark = command.remark.encode() if command.remark else b""
+    ext = _encode_ext(command.ext)
+    header_bytes = 21 + len(remark) + len(ext)
+    if header_bytes > HEADER_BYTES_MAX:
+        raise WireError(f"header of {header_bytes} bytes, the limit is {HEADER_BYTES_MAX}")
+    code = command.code & 0xFFFF
+    head = _HEAD.pack(
+        4 + header_bytes + body_bytes,
+        ROCKETMQ << 24 | header_bytes,
+        code - 0x10000 if code > 0x7FFF else code,
+        command.language & 0xFF,
+        command.version,
+        command.opaque,
+        command.flag,
+        len(remark),
+    )
+    return b"%b%b%b%b" % (head, remark, _VALUE.pack(len(ext)), ext)
+
+
+def _encode_ext(fields: dict[str, str]) -> bytes:
+    parts: list[bytes] = []
+    for name, text in fields.items():
+        if not name or not text:
+            continue
+        key = name.encode()
+        value = text.encode()
+        if len(key) > 0x7FFF:
+            raise WireError(f"ext field name of {len(key)} bytes, the limit is {0x7FFF}")
+        parts.append(_KEY.pack(len(key)))
+        parts.append(key)
+        parts.append(_VALUE.pack(len(value)))
+        parts.append(value)
+    return b"".join(parts)
