@@ -1,0 +1,115 @@
+"""Build script: which modules mypyc compiles, and when.
+
+Everything else about the package is in pyproject.toml. COMETMQ_COMPILE decides about compilation:
+
+    1       compile; a missing compiler, a missing module or a type error ends the build
+    0       never compile
+    unset   compile if possible; otherwise print one line and install plain Python
+
+Why a separate overlay directory in development: docs/decisions/0002-compiled-overlay.md
+"""
+
+import os
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from pathlib import Path
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+
+# Compiled together, in one group. A path listed here must exist: a renamed module ends the build
+# instead of quietly running interpreted.
+HOT_MODULES: tuple[str, ...] = (
+    "src/cometmq/wire/command.py",
+    "src/cometmq/wire/frame.py",
+    "src/cometmq/wire/json_header.py",
+)
+
+ROOT = Path(__file__).resolve().parent
+
+
+class CannotCompile(Exception):
+    """Why this machine or this source cannot be compiled, in one line."""
+
+
+def wanted() -> bool | None:
+    """True: must compile. False: must not. None: compile if possible."""
+    setting = os.environ.get("COMETMQ_COMPILE", "")
+    if setting not in ("", "0", "1"):
+        sys.exit(f"COMETMQ_COMPILE={setting!r} is not known: use 1 (must), 0 (must not) or leave it unset")
+    return None if setting == "" else setting == "1"
+
+
+def check_compiler() -> None:
+    """Compile one line against Python.h: the only proof that both compiler and headers are there."""
+    compiler = (os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()
+    include = sysconfig.get_paths()["include"]
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder, "probe.c")
+        source.write_text("#include <Python.h>\n")
+        command = [*compiler, f"-I{include}", "-c", str(source), "-o", str(Path(folder, "probe.o"))]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+        except OSError as error:
+            raise CannotCompile(f"no C compiler ({compiler[0]}: {error.strerror})") from error
+    if done.returncode != 0:
+        raise CannotCompile(f"{compiler[0]} cannot compile against Python.h in {include}")
+
+
+def hot_extensions() -> list[Extension]:
+    missing = [path for path in HOT_MODULES if not (ROOT / path).is_file()]
+    if missing:
+        sys.exit(f"HOT_MODULES in setup.py lists files that do not exist: {', '.join(missing)}")
+    if not HOT_MODULES:
+        return []
+    if os.name == "nt":
+        raise CannotCompile("compiled modules are not built on Windows")
+    check_compiler()
+    try:
+        from mypyc.build import mypycify
+    except ImportError as error:
+        raise CannotCompile(f"mypyc is not installed ({error})") from error
+    try:
+        extensions: list[Extension] = mypycify(
+            list(HOT_MODULES),
+            opt_level=os.environ.get("COMETMQ_OPT_LEVEL", "3"),
+            debug_level="0",
+            target_dir="build/mypyc",
+            group_name="cometmq",
+        )
+    except SystemExit as error:
+        raise CannotCompile("mypyc refused the source; its messages are above") from error
+    return extensions
+
+
+def extensions_to_build() -> list[Extension]:
+    must = wanted()
+    if must is False:
+        return []
+    try:
+        return hot_extensions()
+    except CannotCompile as error:
+        if must:
+            sys.exit(f"COMETMQ_COMPILE=1 but cannot compile: {error}")
+        print(f"cometmq: installing plain Python modules: {error}", file=sys.stderr)
+        return []
+
+
+class BuildOrFallBack(build_ext):
+    """All extensions or none: half a group would not import."""
+
+    def run(self) -> None:
+        try:
+            super().run()
+        except Exception as error:
+            if wanted():
+                raise
+            for output in self.get_outputs():
+                Path(output).unlink(missing_ok=True)
+            self.extensions = []
+            print(f"cometmq: installing plain Python modules: {error}", file=sys.stderr)
+
+
+setup(ext_modules=extensions_to_build(), cmdclass={"build_ext": BuildOrFallBack})
