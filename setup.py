@@ -97,7 +97,7 @@ def extensions_to_build() -> list[Extension]:
         return []
 
 
-class BuildOrFallBack(build_ext):
+class BuildOrFallBack(build_ext):  # type: ignore[misc]
     """All extensions or none: half a group would not import."""
 
     def run(self) -> None:
@@ -108,7 +108,7 @@ class BuildOrFallBack(build_ext):
                 raise
             for output in self.get_outputs():
                 Path(output).unlink(missing_ok=True)
-            self.extensions = []
+            self.extensions: list[Extension] = []
             print(f"cometmq: installing plain Python modules: {error}", file=sys.stderr)
 
 
