@@ -8,34 +8,25 @@ OVERLAY := build/compiled
 COMPILED := $(OVERLAY)/.ready
 
 SOURCES := $(shell find src -name '*.py')
-CODE := src tests scripts setup.py
+CODE := setup.py $(wildcard src tests scripts benchmarks examples)
 # The suites that exercise hot modules; they run a second time against the compiled build.
 COMPILED_TESTS := $(wildcard tests/wire tests/net tests/nameserver tests/store)
+SOAK_TESTS := $(wildcard tests/fuzz tests/crash)
 RUN ?= $(if $(wildcard src/cometmq/cli/up.py),up,nameserver)
+# Arguments for one run: make run ARGS='--listen 127.0.0.1:9876'
+ARGS ?=
 
 .PHONY: setup run test lint compat bench soak mission clean
+.DEFAULT_GOAL := test
 
 setup: $(SETUP)
 
+# Interpreted and editable: tracebacks and debuggers see the source, an edit is live at once.
 $(SETUP): pyproject.toml setup.py
 	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
 	@$(PY) -m pip install --quiet --upgrade pip 'setuptools>=77'
 	@COMETMQ_COMPILE=0 $(PY) -m pip install --quiet --no-build-isolation --editable '.[dev]'
 	@touch $@
-
-run: $(SETUP) $(COMPILED)
-	@PYTHONPATH=$(OVERLAY) $(VENV)/bin/cometmq $(RUN)
-
-# The interpreted pass starts a new mission record, the compiled pass adds to it.
-test: lint $(COMPILED)
-	@rm -f build/mission.json
-	COMETMQ_MISSION_RECORD=build/mission.json COMETMQ_MISSION_PASS=interpreted $(PY) -m pytest -q
-	COMETMQ_MISSION_RECORD=build/mission.json COMETMQ_MISSION_PASS=compiled PYTHONPATH=$(OVERLAY) \
-		$(PY) -m pytest -q $(COMPILED_TESTS)
-
-lint: $(SETUP)
-	$(VENV)/bin/ruff check $(CODE)
-	$(VENV)/bin/mypy $(CODE)
 
 # The compiled build lies beside the source, never in it: docs/decisions/0002-compiled-overlay.md
 # Plain files are copied anew each time, so that a deleted module does not live on; extensions are kept
@@ -47,13 +38,40 @@ $(COMPILED): $(SETUP) $(SOURCES) setup.py
 	@$(PY) setup.py --quiet build --build-lib $(OVERLAY) --build-temp build/temp
 	@touch $@
 
+run: $(COMPILED)
+	@PYTHONPATH=$(OVERLAY) $(VENV)/bin/cometmq $(RUN) $(ARGS)
+
+# The interpreted pass starts a new mission record, the compiled pass adds to it.
+test: export COMETMQ_MISSION_RECORD := build/mission.json
+test: lint $(COMPILED)
+	@rm -f $(COMETMQ_MISSION_RECORD)
+	COMETMQ_MISSION_PASS=interpreted $(PY) -m pytest -q
+	@if PYTHONPATH=$(OVERLAY) $(VENV)/bin/cometmq version | grep -q '(compiled)'; then \
+		echo "compiled pass: $(COMPILED_TESTS)"; \
+		COMETMQ_MISSION_PASS=compiled PYTHONPATH=$(OVERLAY) $(PY) -m pytest -q $(COMPILED_TESTS); \
+	else \
+		echo "NOT TESTED: the compiled build; there is none without a C compiler and Python headers"; \
+	fi
+
+lint: $(SETUP)
+	@$(VENV)/bin/ruff check --quiet $(CODE)
+	@$(VENV)/bin/mypy --strict $(CODE)
+
 compat: $(SETUP)
 	$(PY) -m pytest tests/compat
+
+bench: $(COMPILED)
+	@test -f benchmarks/run.py || { echo "there are no benchmarks in this version"; exit 1; }
+	PYTHONPATH=$(OVERLAY) $(PY) benchmarks/run.py $(ARGS)
+
+# The long form of the random tests; they read COMETMQ_SOAK for how much to do.
+soak: $(SETUP)
+	@test -n "$(SOAK_TESTS)" || { echo "there are no soak tests in this version"; exit 1; }
+	COMETMQ_SOAK=1 $(PY) -m pytest -q $(SOAK_TESTS)
 
 mission: $(SETUP)
 	@$(PY) scripts/mission.py
 
 clean:
 	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
-	find src -name '*.egg-info' -prune -exec rm -rf {} +
 	find src tests scripts -name __pycache__ -prune -exec rm -rf {} +

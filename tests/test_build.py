@@ -1,0 +1,123 @@
+"""Checks the two builds: a pure wheel without compilation, extension modules with it, and loud failures.
+
+The wheels are built from a copy of the tree, because an in-tree build would leave files for the next one.
+"""
+
+import ast
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+HAS_COMPILER = shutil.which("cc") is not None
+CLEARED = ("PYTHONPATH", "COMETMQ_COMPILE", "CC")
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    copy = tmp_path / "tree"
+    ignore = shutil.ignore_patterns("*.egg-info", "__pycache__", "*.so")
+    shutil.copytree(ROOT / "src", copy / "src", ignore=ignore)
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, copy / name)
+    return copy
+
+
+def python(*arguments: str, cwd: Path, **settings: str) -> subprocess.CompletedProcess[str]:
+    """Run this Python without what could lead it to another build of cometmq."""
+    kept = {key: value for key, value in os.environ.items() if key not in CLEARED}
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=cwd,
+        env=kept | {"COMETMQ_OPT_LEVEL": "0"} | settings,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def build_wheel(tree: Path, **settings: str) -> Path:
+    options = ["--quiet", "--no-build-isolation", "--no-deps", "--wheel-dir", "out"]
+    done = python("-m", "pip", "wheel", *options, ".", cwd=tree, **settings)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (wheel,) = (tree / "out").glob("*.whl")
+    return wheel
+
+
+def installed_version_line(wheel: Path, target: Path) -> str:
+    target.mkdir()
+    options = ["--quiet", "--no-deps", "--target", str(target)]
+    done = python("-m", "pip", "install", *options, str(wheel), cwd=target)
+    assert done.returncode == 0, done.stderr
+    return python("-m", "cometmq.cli.main", "version", cwd=target, PYTHONPATH=str(target)).stdout
+
+
+def extensions(wheel: Path) -> list[str]:
+    with zipfile.ZipFile(wheel) as archive:
+        return [name for name in archive.namelist() if name.endswith(".so")]
+
+
+def run_setup(tree: Path, **settings: str) -> subprocess.CompletedProcess[str]:
+    """The cheapest call that still decides about compilation."""
+    return python("setup.py", "--version", cwd=tree, **settings)
+
+
+def test_a_build_without_compilation_is_pure_and_says_interpreted(tree: Path, tmp_path: Path) -> None:
+    wheel = build_wheel(tree, COMETMQ_COMPILE="0")
+    assert wheel.name.endswith("-py3-none-any.whl")
+    assert extensions(wheel) == []
+    assert "(interpreted)" in installed_version_line(wheel, tmp_path / "target")
+
+
+@pytest.mark.skipif(not HAS_COMPILER, reason="NOT TESTED: compiled build, no C compiler")
+def test_a_compiled_build_has_every_hot_module_and_says_compiled(tree: Path, tmp_path: Path) -> None:
+    wheel = build_wheel(tree, COMETMQ_COMPILE="1")
+    assert not wheel.name.endswith("-none-any.whl")
+    names = {name.split(".")[0] for name in extensions(wheel)}
+    hot = {path.removeprefix("src/").removesuffix(".py") for path in hot_modules()}
+    assert hot <= names
+    assert "(compiled)" in installed_version_line(wheel, tmp_path / "target")
+
+
+def hot_modules() -> tuple[str, ...]:
+    """HOT_MODULES as setup.py has it, without running a build."""
+    for node in ast.parse((ROOT / "setup.py").read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "HOT_MODULES" and node.value:
+            modules: tuple[str, ...] = ast.literal_eval(node.value)
+            return modules
+    raise AssertionError("setup.py has no HOT_MODULES")
+
+
+def test_forced_compilation_without_a_compiler_fails_and_says_why(tree: Path) -> None:
+    done = run_setup(tree, COMETMQ_COMPILE="1", CC="no-such-compiler")
+    assert done.returncode != 0
+    assert "COMETMQ_COMPILE=1 but cannot compile: no C compiler (no-such-compiler" in done.stderr
+
+
+def test_without_a_compiler_a_build_falls_back_with_one_line(tree: Path) -> None:
+    done = run_setup(tree, CC="no-such-compiler")
+    assert done.returncode == 0
+    assert done.stderr.count("installing plain Python modules: no C compiler") == 1
+
+
+def test_a_hot_module_that_does_not_exist_ends_the_build(tree: Path) -> None:
+    (tree / "src/cometmq/wire/frame.py").unlink()
+    done = run_setup(tree)
+    assert done.returncode != 0
+    assert "lists files that do not exist: src/cometmq/wire/frame.py" in done.stderr
+
+
+def test_an_unknown_setting_ends_the_build(tree: Path) -> None:
+    done = run_setup(tree, COMETMQ_COMPILE="yes")
+    assert done.returncode != 0
+    assert "COMETMQ_COMPILE='yes' is not known" in done.stderr
+
+
+def test_the_source_tree_holds_no_extension_modules() -> None:
+    found = list((ROOT / "src").rglob("*.so"))
+    assert not found, f"an import would take these instead of the source: {found}"
