@@ -1,0 +1,121 @@
+"""What the store answers: plain numbers for outcomes, plain objects for the rest.
+
+A put is answered in two steps. `PutResult.status` is what the append said; where disk or replica still have to
+speak, the final status comes later through a callback. FLUSH_DISK_TIMEOUT, FLUSH_SLAVE_TIMEOUT and
+SLAVE_NOT_AVAILABLE mean: the message is in the log and will be delivered, only the promise was not kept in time.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+
+class PutStatus:
+    OK: Final = 0
+    FLUSH_DISK_TIMEOUT: Final = 1
+    FLUSH_SLAVE_TIMEOUT: Final = 2
+    SLAVE_NOT_AVAILABLE: Final = 3
+    SERVICE_NOT_AVAILABLE: Final = 4
+    CREATE_FILE_FAILED: Final = 5
+    MESSAGE_ILLEGAL: Final = 6
+    PROPERTIES_SIZE_EXCEEDED: Final = 7
+    OS_PAGE_CACHE_BUSY: Final = 8
+    UNKNOWN_ERROR: Final = 9
+    IN_SYNC_REPLICAS_NOT_ENOUGH: Final = 10
+    LMQ_QUOTA_EXCEEDED: Final = 11
+    WHEEL_TIMER_MESSAGE_ILLEGAL: Final = 12
+    WHEEL_TIMER_FLOW_CONTROL: Final = 13
+    WHEEL_TIMER_NOT_ENABLED: Final = 14
+
+
+PUT_STATUS_NAMES: Final[dict[int, str]] = {
+    value: name for name, value in vars(PutStatus).items() if not name.startswith("_")
+}
+
+
+class PutResult:
+    """`physical_offset`, `queue_offset` and `record_bytes` are of the first record and of all records of a batch.
+
+    For a batch: `count` records lie back to back from `physical_offset`; `lengths` has the length of each (empty for
+    a single message), which is what the message ids are made from.
+    """
+
+    __slots__ = (
+        "status",
+        "physical_offset",
+        "record_bytes",
+        "store_time_ms",
+        "queue_offset",
+        "count",
+        "end_offset",
+        "remark",
+        "lengths",
+    )
+
+    def __init__(
+        self,
+        status: int,
+        physical_offset: int = -1,
+        record_bytes: int = 0,
+        store_time_ms: int = 0,
+        queue_offset: int = -1,
+        count: int = 0,
+        end_offset: int = -1,
+        remark: str = "",
+        lengths: tuple[int, ...] = (),
+    ) -> None:
+        self.status = status
+        self.physical_offset = physical_offset
+        self.record_bytes = record_bytes
+        self.store_time_ms = store_time_ms
+        self.queue_offset = queue_offset
+        self.count = count
+        self.end_offset = end_offset
+        self.remark = remark
+        self.lengths = lengths
+
+    def __repr__(self) -> str:
+        return (
+            f"PutResult({PUT_STATUS_NAMES.get(self.status, self.status)} physical_offset={self.physical_offset} "
+            f"queue_offset={self.queue_offset} count={self.count} remark={self.remark!r})"
+        )
+
+
+class GetStatus:
+    FOUND: Final = 0
+    NO_MATCHED_MESSAGE: Final = 1
+    MESSAGE_WAS_REMOVING: Final = 2
+    OFFSET_FOUND_NULL: Final = 3
+    OFFSET_OVERFLOW_BADLY: Final = 4
+    OFFSET_OVERFLOW_ONE: Final = 5
+    OFFSET_TOO_SMALL: Final = 6
+    NO_MATCHED_LOGIC_QUEUE: Final = 7
+    NO_MESSAGE_IN_QUEUE: Final = 8
+    OFFSET_RESET: Final = 9
+
+
+class GetResult:
+    """`slices` are stored records, one view each, ready to be sent as they are."""
+
+    __slots__ = (
+        "status",
+        "next_offset",
+        "min_offset",
+        "max_offset",
+        "slices",
+        "count",
+        "bytes",
+        "suggest_slave",
+        "cold",
+    )
+
+    def __init__(self, status: int, next_offset: int, min_offset: int, max_offset: int) -> None:
+        self.status = status
+        self.next_offset = next_offset
+        self.min_offset = min_offset
+        self.max_offset = max_offset
+        self.slices: list[memoryview] = []
+        self.count = 0
+        self.bytes = 0
+        self.suggest_slave = False
+        self.cold = False
