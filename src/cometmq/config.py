@@ -1,0 +1,85 @@
+"""The settings of each process, with RocketMQ's key names and defaults. How they are read: settings.py"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from cometmq.settings import Live, setting
+
+NOW: Final = Live.NOW
+NEVER: Final = Live.NEVER
+
+
+def _home_file(name: str) -> str:
+    """RocketMQ's place for the files of a name server."""
+    return str(Path.home() / "namesrv" / name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NameServerConfig:
+    """One name server process. Keys without a comment are RocketMQ's; the last group is our own."""
+
+    listen_port: int = setting("listenPort", 9876, most=65535)
+    # RocketMQ listens on 0.0.0.0; a server without access control is only local until told otherwise.
+    bind_address: str = setting("bindAddress", "127.0.0.1")
+    idle_timeout_s: int = setting("serverChannelMaxIdleTimeSeconds", 120, least=1)
+    backlog: int = setting("serverSocketBacklog", 1024, least=1)
+    shut_down_gracefully: bool = setting("enableShutdownGracefully", False)
+    shut_down_wait_s: int = setting("shutdownWaitTimeSeconds", 30)
+
+    kv_config_path: str = setting("kvConfigPath", "", NEVER)
+    config_store_path: str = setting("configStorePath", "", NEVER)
+    rocketmq_home: str = setting("rocketmqHome", "", NEVER)
+    config_black_list: str = setting("configBlackList", "configBlackList;configStorePath;kvConfigPath", NEVER)
+
+    route_requests_max: int = setting("clientRequestThreadPoolQueueCapacity", 50_000, least=1)
+    default_requests_max: int = setting("defaultThreadPoolQueueCapacity", 10_000, least=1)
+    scan_interval_ms: int = setting("scanNotActiveBrokerInterval", 5_000, least=1)
+
+    cluster_test: bool = setting("clusterTest", False)
+    product_env_name: str = setting("productEnvName", "center")
+    upstream_addresses: str = setting("rocketmq.namesrv.addr", "", NEVER)
+
+    order_message_enable: bool = setting("orderMessageEnable", False, NOW)
+    return_order_topic_config_to_broker: bool = setting("returnOrderTopicConfigToBroker", True, NOW)
+    support_acting_master: bool = setting("supportActingMaster", False, NOW)
+    notify_min_broker_id_changed: bool = setting("notifyMinBrokerIdChanged", False, NOW)
+    enable_all_topic_list: bool = setting("enableAllTopicList", True, NOW)
+    enable_topic_list: bool = setting("enableTopicList", True, NOW)
+    need_wait_for_service: bool = setting("needWaitForService", False, NOW)
+    wait_for_service_s: int = setting("waitSecondsForService", 45, NOW)
+    delete_topic_with_broker_registration: bool = setting("deleteTopicWithBrokerRegistration", False, NOW)
+
+    # Both bound what peers can make this process keep.
+    route_answer_bytes_max: int = setting("routeAnswerBytesMax", 64 << 20)
+    kv_bytes_max: int = setting("kvConfigBytesMax", 8 << 20, most=15 << 20)
+
+    @property
+    def kv_file(self) -> Path:
+        return Path(self.kv_config_path or _home_file("kvConfig.json"))
+
+    @property
+    def config_file(self) -> Path:
+        return Path(self.config_store_path or _home_file("namesrv.properties"))
+
+
+# RocketMQ settings of a name server that mean nothing here (threads, Netty, an embedded controller). They are accepted,
+# kept, shown and saved, so that a settings file and the tools that edit it work unchanged.
+NAME_SERVER_INERT: Final = {
+    "clientRequestThreadPoolNums": "8",
+    "defaultThreadPoolNums": "16",
+    "enableControllerInNamesrv": "false",
+    "serverAsyncSemaphoreValue": "64",
+    "serverCallbackExecutorThreads": "0",
+    "serverNettyWorkerGroupEnable": "true",
+    "serverOnewaySemaphoreValue": "256",
+    "serverPooledByteBufAllocatorEnable": "true",
+    "serverSelectorThreads": "3",
+    "serverSocketRcvBufSize": "0",
+    "serverSocketSndBufSize": "0",
+    "serverWorkerThreads": "8",
+    "unRegisterBrokerQueueCapacity": "3000",
+    "useEpollNativeSelector": "false",
+    "writeBufferHighWaterMark": "0",
+    "writeBufferLowWaterMark": "0",
+}
