@@ -62,6 +62,9 @@ class File(Protocol):
     def pwrite(self, offset: int, data: bytes | bytearray | memoryview) -> None:
         """Write all of `data`, or raise."""
 
+    def next_data(self, offset: int) -> int | None:
+        """From where on, at or after `offset`, bytes may differ from zero. None: only zeros follow."""
+
     def allocate(self, offset: int, count: int) -> None:
         """Reserve blocks for a range (DiskFull if there are none). Content stays as it is; the file may grow."""
 
@@ -194,6 +197,18 @@ class OsFile:
                 wrote = os.pwrite(descriptor.number, rest, offset)
             offset += wrote
             rest = rest[wrote:]
+
+    def next_data(self, offset: int) -> int | None:
+        if offset >= self.size:
+            return None
+        if not hasattr(os, "SEEK_DATA"):
+            return offset
+        try:
+            return os.lseek(self._open().number, offset, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                return None
+            raise
 
     def allocate(self, offset: int, count: int) -> None:
         descriptor = self._open()

@@ -64,6 +64,11 @@ class FakeFile:
         self._node.content[offset:end] = data
         self._node.modified_ms = self._disk.now_ms()
 
+    def next_data(self, offset: int) -> int | None:
+        rest = len(self._node.content) - offset
+        zeros = rest - len(self._node.content[offset:].lstrip(b"\0"))
+        return offset + zeros if zeros < rest else None
+
     def allocate(self, offset: int, count: int) -> None:
         self._disk._acts("allocate", self.path)
         self._disk._reserve(self.path, offset + count - self._node.reserved_bytes)
