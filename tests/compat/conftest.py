@@ -1,0 +1,93 @@
+"""Fixtures of the compatibility tests. JVMs that run snippets and mqadmin live for the whole session.
+
+java        a Java client, once per release line: a test that takes it runs twice
+java55      the 5.5.0 client only
+mqadmin     the 5.5.0 admin tool
+cluster     RocketMQ's own name server and broker, shared by all tests: use `topic`, leave no settings changed
+topic       a topic name that no other test uses
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from tests.compat.harness import java as releases
+from tests.compat.harness.admin import MqAdmin
+from tests.compat.harness.processes import LIVE
+from tests.compat.harness.servers import JavaBroker, JavaNameServer
+from tests.compat.harness.shell import JavaShell
+from tests.support.require import unavailable
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.failed:
+        report.sections += [(f"log of {child.name}", child.log_tail()) for child in LIVE]
+    return report
+
+
+@pytest.fixture(scope="session")
+def jars() -> None:
+    """Java, Maven and the releases are here; otherwise the test does not run."""
+    try:
+        for version in (releases.CURRENT, releases.OLD):
+            releases.release(version)
+        releases.shell_classes()
+    except releases.ToolMissing as missing:
+        unavailable("interop", str(missing))
+
+
+@pytest.fixture(scope="session")
+def shells(jars: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, JavaShell]]:
+    directory = tmp_path_factory.mktemp("java-shells")
+    shells = {version: JavaShell(directory, version) for version in (releases.CURRENT, releases.OLD)}
+    yield shells
+    for shell in shells.values():
+        shell.close()
+
+
+@pytest.fixture(params=[releases.CURRENT, releases.OLD])
+def java(request: pytest.FixtureRequest, shells: dict[str, JavaShell]) -> Iterator[JavaShell]:
+    shell = shells[request.param]
+    yield shell
+    shell.end_runs()
+
+
+@pytest.fixture
+def java55(shells: dict[str, JavaShell]) -> Iterator[JavaShell]:
+    yield shells[releases.CURRENT]
+    shells[releases.CURRENT].end_runs()
+
+
+@pytest.fixture(scope="session")
+def mqadmin(jars: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MqAdmin]:
+    admin = MqAdmin(tmp_path_factory.mktemp("mqadmin"))
+    yield admin
+    admin.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    namesrv: JavaNameServer
+    broker: JavaBroker
+
+
+@pytest.fixture(scope="session")
+def cluster(jars: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    directory = tmp_path_factory.mktemp("java-cluster")
+    with JavaNameServer(directory).start() as namesrv, JavaBroker(directory, namesrv.address).start() as broker:
+        yield Cluster(namesrv, broker)
+
+
+TOPIC_NUMBERS = itertools.count(1)
+
+
+@pytest.fixture
+def topic() -> str:
+    return f"Compat_{os.getpid()}_{next(TOPIC_NUMBERS)}"

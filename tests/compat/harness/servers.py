@@ -1,0 +1,166 @@
+"""Servers as child processes: RocketMQ's name server and broker, and ours behind the same words.
+
+A test that takes a NameServer does not see whose it is. All listen on 127.0.0.1 and write below their directory only.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from tests.compat.harness.java import CURRENT, QUICK, REPO, release
+from tests.compat.harness.processes import START_TIMEOUT_S, Child, free_ports, wait_until
+from tests.compat.harness.remoting import call
+
+Settings = Mapping[str, object]
+
+UPDATE_BROKER_CONFIG = 25
+POKE_S = 0.2
+
+# Files that fit a test; a value given to JavaBroker goes over these.
+SMALL_FILES: Settings = {
+    "mappedFileSizeCommitLog": 1024 * 1024,
+    "mappedFileSizeConsumeQueue": 20_000,
+    "mappedFileSizeTimerLog": 102_400,
+    "maxHashSlotNum": 500,
+    "maxIndexNum": 2_000,
+}
+
+
+class NameServer(Protocol):
+    @property
+    def address(self) -> str: ...
+    def start(self) -> object: ...
+    def stop(self) -> int: ...
+    def kill(self) -> None: ...
+
+
+def properties(settings: Settings) -> str:
+    return "".join(f"{key}={_text(value)}\n" for key, value in settings.items())
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+class JavaNameServer(Child):
+    ready = re.compile(r"^The Name Server boot success\..*address (\S+)", re.MULTILINE)
+
+    def __init__(
+        self,
+        directory: Path,
+        settings: Settings | None = None,
+        *,
+        name: str = "java-namesrv",
+        options: Sequence[str] = QUICK,
+    ) -> None:
+        super().__init__(name, directory)
+        self.port = free_ports(0)
+        self.address = f"127.0.0.1:{self.port}"
+        self._settings = {"listenPort": self.port, "bindAddress": "127.0.0.1", **(settings or {})}
+        self._options = options
+
+    def command(self) -> Sequence[str]:
+        conf = self.directory / f"{self.name}.conf"
+        if self._process is None:  # the server saves run-time changes there, and a restart must see them
+            conf.write_text(properties(self._settings))
+        main = "org.apache.rocketmq.namesrv.NamesrvStartup"
+        return release().command(main, "-c", str(conf), home=self.directory, options=self._options)
+
+
+class JavaBroker(Child):
+    """A RocketMQ broker. `settings` are broker.conf keys and go over everything chosen here."""
+
+    ready = re.compile(r"^The broker\[.*\] boot success\.", re.MULTILINE)
+
+    def __init__(
+        self,
+        directory: Path,
+        namesrv: str,
+        settings: Settings | None = None,
+        *,
+        name: str = "broker-a",
+        options: Sequence[str] = QUICK,
+        version: str = CURRENT,
+    ) -> None:
+        super().__init__(f"java-{name}", directory)
+        self.broker_name = name
+        self.port = free_ports(0, 1, -2)  # requests, replication, and the "fast" port two below
+        self.address = f"127.0.0.1:{self.port}"
+        self.namesrv = namesrv
+        self.store = directory / f"{name}-store"
+        self._options = options
+        self._version = version
+        self.settings: dict[str, object] = {
+            "brokerClusterName": "compat",
+            "brokerName": name,
+            "brokerId": 0,
+            "listenPort": self.port,
+            "haListenPort": self.port + 1,
+            "namesrvAddr": namesrv,
+            "brokerIP1": "127.0.0.1",
+            "brokerIP2": "127.0.0.1",
+            "bindAddress": "127.0.0.1",
+            "storePathRootDir": self.store,
+            "storePathCommitLog": self.store / "commitlog",
+            "registerNameServerPeriod": 10_000,  # the smallest that the broker takes
+            # A machine with a full disk must not look like an incompatibility.
+            "diskMaxUsedSpaceRatio": 95,
+            **SMALL_FILES,
+            **(settings or {}),
+        }
+
+    @property
+    def cluster(self) -> str:
+        return str(self.settings["brokerClusterName"])
+
+    def wait_ready(self, timeout_s: float = START_TIMEOUT_S) -> None:
+        super().wait_ready(timeout_s)
+        self.await_registration(timeout_s)
+
+    def await_registration(self, timeout_s: float = START_TIMEOUT_S) -> None:
+        """Until every name server has it. A broker often says it is up before it has found its name servers,
+        and would then register 10 s later; being told its `brokerPermission` makes it register at once."""
+        wait_until(self._registered_or_poked, f"registration of {self.name}", timeout_s)
+
+    def _registered_or_poked(self) -> bool:
+        log = self.log(since_start=True)
+        if all(f"name server completed. TargetHost={it}" in log for it in self.namesrv.split(";")):
+            return True
+        permission = self.settings.get("brokerPermission", 6)
+        call(self.address, UPDATE_BROKER_CONFIG, body=f"brokerPermission={permission}".encode())
+        time.sleep(POKE_S)
+        return False
+
+    def command(self) -> Sequence[str]:
+        conf = self.directory / f"{self.name}.conf"
+        conf.write_text(properties(self.settings))
+        main = "org.apache.rocketmq.broker.BrokerStartup"
+        options = [*self._options, "-Drocketmq.broker.diskSpaceWarningLevelRatio=0.99"]
+        return release(self._version).command(main, "-c", str(conf), home=self.directory, options=options)
+
+
+def python_path() -> str:
+    """An overlay of compiled modules, when the tests run with one, comes before the source."""
+    return os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(REPO / "src")]))
+
+
+class CometNameServer(Child):
+    ready = re.compile(r"^ready namesrv=(\S+)", re.MULTILINE)
+
+    def __init__(self, directory: Path, settings: Settings | None = None, *, name: str = "comet-namesrv") -> None:
+        super().__init__(name, directory, env={"PYTHONPATH": python_path(), "HOME": str(directory)})
+        self.address = "127.0.0.1:0"
+        self._settings = dict(settings or {})
+
+    def command(self) -> Sequence[str]:
+        flags = [f"--set={key}={_text(value)}" for key, value in self._settings.items()]
+        return [sys.executable, "-m", "cometmq.cli.main", "nameserver", "--listen", self.address, *flags]
+
+    def on_ready(self, line: re.Match[str]) -> None:
+        self.address = line[1]  # a restart listens there again

@@ -1,0 +1,210 @@
+"""The harness itself, shown with RocketMQ's own name server, broker, clients and admin tool."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.compat.conftest import Cluster
+from tests.compat.harness import java as releases
+from tests.compat.harness import remoting
+from tests.compat.harness.admin import MqAdmin, table
+from tests.compat.harness.processes import LIVE, ChildFailed, wait_until
+from tests.compat.harness.programs import consume, send
+from tests.compat.harness.servers import JavaBroker, JavaNameServer
+from tests.compat.harness.shell import JavaFailed, JavaShell
+
+pytestmark = pytest.mark.interop
+
+
+def test_a_java_producer_and_push_consumer_meet_at_the_java_broker(
+    java: JavaShell, cluster: Cluster, topic: str
+) -> None:
+    remoting.create_topic(cluster.broker.address, topic)
+    sent = send(java, cluster.namesrv.address, topic, "one", "two")
+    assert [row["status"] for row in sent] == ["SEND_OK", "SEND_OK"]
+    consumer = consume(java, cluster.namesrv.address, topic)
+    got = consumer.take(2)
+    send(java, cluster.namesrv.address, topic, "drei ✓")
+    got += consumer.take()
+    consumer.stop()
+    bodies = [row["body"].encode("latin-1").decode() for row in got]
+    assert sorted(bodies) == ["drei ✓", "one", "two"]
+    assert {row["msgId"] for row in sent} <= {row["msgId"] for row in got}
+
+
+def test_mqadmin_prints_the_broker(mqadmin: MqAdmin, cluster: Cluster) -> None:
+    done = mqadmin("clusterList", namesrv=cluster.namesrv.address)
+    (row,) = done.table()
+    assert row["Cluster Name"] == cluster.broker.cluster
+    assert row["Broker Name"] == cluster.broker.broker_name
+    assert row["Addr"] == cluster.broker.address
+    assert row["Version"] == "V5_5_0"
+
+
+def test_mqadmin_goes_on_after_a_command_that_ends_its_jvm(mqadmin: MqAdmin, cluster: Cluster) -> None:
+    refused = mqadmin("topicList", "--no-such-option", check=False)
+    assert "Unrecognized option" in refused.stderr
+    with pytest.raises(JavaFailed, match="Unrecognized option"):
+        mqadmin("topicList", "--no-such-option")
+    assert "TBW102" in mqadmin("topicList", namesrv=cluster.namesrv.address).lines
+
+
+def test_a_failing_mqadmin_command_raises_with_its_stack_trace(mqadmin: MqAdmin, cluster: Cluster) -> None:
+    with pytest.raises(JavaFailed, match="No topic route info"):
+        mqadmin("topicRoute", "-t", "NoSuchTopic", namesrv=cluster.namesrv.address)
+
+
+def test_a_table_is_read_by_its_heading() -> None:
+    lines = ["noise", "#Cluster Name  #BID  #Addr", "c 1            0     127.0.0.1:1", "c2             1"]
+    assert table(lines) == [
+        {"Cluster Name": "c 1", "BID": "0", "Addr": "127.0.0.1:1"},
+        {"Cluster Name": "c2", "BID": "1"},
+    ]
+
+
+def test_rows_keep_their_json_types(java: JavaShell) -> None:
+    rows = java.run(
+        """
+        emit("text", "é\\"\\n", "whole", 7L, "part", 0.5, "none", null, "list", List.of(1, Map.of("a", true)),
+            "array", new int[] {1, 2}, "bytes", new byte[] {0, -1}, "word", SendStatus.SEND_OK);
+        emit(args);
+        """,
+        "x y",
+        3,
+    ).rows
+    assert rows[0] == {
+        "text": 'é"\n',
+        "whole": 7,
+        "part": 0.5,
+        "none": None,
+        "list": [1, {"a": True}],
+        "array": [1, 2],
+        "bytes": "\x00\xff",
+        "word": "SEND_OK",
+    }
+    assert rows[1] == ["x y", "3"]
+
+
+def test_snippets_run_side_by_side_and_take_texts(java: JavaShell) -> None:
+    echo = 'for (String s; (s = receive()) != null; ) emit(args[0] + s); System.out.println("bye " + args[0]);'
+    first, second = java.begin(echo, "a"), java.begin(echo, "b")
+    second.send("1")
+    first.send("2")
+    assert (first.next(), second.next()) == ("a2", "b1")
+    assert (first.stop().stdout, second.stop().stdout) == ("bye a\n", "bye b\n")
+
+
+def test_a_snippet_that_does_not_compile_says_where(java: JavaShell) -> None:
+    with pytest.raises(JavaFailed, match=r"(?s)cannot find symbol.*emitt\(1\);"):
+        java.run("emit(0);\nemitt(1);")
+
+
+def test_a_snippet_that_throws_raises_here_with_its_rows(java: JavaShell) -> None:
+    with pytest.raises(JavaFailed, match=r"(?s)IllegalStateException: too late.*rows: \['before'\]"):
+        java.run('emit("before"); throw new IllegalStateException("too late");')
+
+
+def test_a_snippet_that_hangs_is_interrupted_and_says_where(java: JavaShell) -> None:
+    with pytest.raises(JavaFailed, match=r"(?s)did not end within 0.2 s.*Thread\.sleep"):
+        java.run("import java.time.Duration;\nThread.sleep(Duration.ofMinutes(5).toMillis());", timeout_s=0.2)
+
+
+def test_snippets_go_on_after_one_that_ends_its_jvm(java: JavaShell) -> None:
+    with pytest.raises(JavaFailed, match="status 3"):
+        java.run('System.out.println("said"); System.exit(3);')
+    assert java.run("emit(1);").rows == [1]
+
+
+def test_a_killed_broker_is_gone_and_comes_back_with_its_messages(
+    java55: JavaShell, cluster: Cluster, topic: str, tmp_path: Path
+) -> None:
+    with JavaBroker(tmp_path, cluster.namesrv.address, name="broker-k").start() as broker:
+        remoting.create_topic(broker.address, topic)
+        send(java55, cluster.namesrv.address, topic, "survivor")
+        pid = broker.pid
+        broker.kill()
+        assert not broker.running
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", broker.port))
+        broker.start()
+        assert broker.pid != pid
+        consumer = consume(java55, cluster.namesrv.address, topic)
+        assert consumer.next()["body"] == "survivor"
+        consumer.stop()
+
+
+def test_a_server_that_cannot_start_fails_with_its_log(cluster: Cluster, tmp_path: Path) -> None:
+    taken = JavaNameServer(tmp_path, {"listenPort": cluster.namesrv.port})
+    with pytest.raises(ChildFailed, match=r"(?s)ended with status 255.*BindException"):
+        taken.start()
+
+
+ORPHAN = """
+import sys, time
+from pathlib import Path
+from tests.compat.harness.servers import JavaNameServer
+server = JavaNameServer(Path(sys.argv[1])).start()
+print(server.pid, flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs the parent-death signal of Linux")
+def test_a_killed_test_run_leaves_no_server_behind(jars: None, tmp_path: Path) -> None:
+    parent = subprocess.Popen(
+        [sys.executable, "-c", ORPHAN, str(tmp_path)], cwd=releases.REPO, stdout=subprocess.PIPE, text=True
+    )
+    with parent:
+        assert parent.stdout is not None
+        server = int(parent.stdout.readline())
+        os.kill(server, 0)
+        parent.send_signal(signal.SIGKILL)
+    wait_until(lambda: not Path(f"/proc/{server}/cmdline").exists(), "the orphan")
+
+
+def test_a_closed_server_is_forgotten(cluster: Cluster, tmp_path: Path) -> None:
+    assert cluster.broker in LIVE
+    with JavaNameServer(tmp_path).start() as server:
+        assert server in LIVE
+        assert server.stop() == 143
+    assert server not in LIVE
+
+
+FAKE_MAVEN = """#!/bin/sh
+echo run >> "$COUNT_FILE"
+for word; do case "$word" in -DoutputDirectory=*) lib="${word#*=}";; esac; done
+sleep 0.2
+mkdir -p "$lib" && touch "$lib/some.jar"
+"""
+
+
+def test_jars_are_fetched_once_however_many_ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    maven = tmp_path / "bin" / "mvn"
+    maven.parent.mkdir()
+    maven.write_text(FAKE_MAVEN)
+    maven.chmod(0o755)
+    monkeypatch.setenv("PATH", str(maven.parent), prepend=os.pathsep)
+    monkeypatch.setenv("COUNT_FILE", str(tmp_path / "count"))
+    monkeypatch.setattr(releases, "BUILD", tmp_path / "build")
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda _: releases.release(), range(4)))
+    assert all((one.lib / "some.jar").exists() for one in found)
+    assert (tmp_path / "count").read_text() == "run\n"
+
+
+def test_a_missing_tool_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setattr(releases, "BUILD", tmp_path / "build")
+    with pytest.raises(releases.ToolMissing, match="mvn is not installed"):
+        releases.release()
