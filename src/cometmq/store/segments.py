@@ -25,19 +25,15 @@ from collections.abc import Callable
 from typing import Final
 
 from cometmq.errors import StoreError
+from cometmq.names import segment_name, segment_offset
 from cometmq.store.disk import PAGE_BYTES, Disk, File
 
 log = logging.getLogger(__name__)
 
-NAME_DIGITS: Final = 20
 # Small segments roll often, and two of them cost little room; of large ones the next is made when half is written.
 AHEAD_AT_ONCE_BYTES_MAX: Final = 64 << 20
 CREATE_SLOW_MS: Final = 10
 _ZERO_BLOCK: Final = bytes(64 << 10)
-
-
-def segment_name(start: int) -> str:
-    return f"{start:020d}"
 
 
 class Segment:
@@ -317,7 +313,7 @@ class Segments:
                 kept.append(segment)
             elif segment.start <= offset:
                 segment.wrote = segment.flushed = offset - segment.start
-                if _zero_from(segment.view(), segment.wrote):
+                if _zero_from(segment, segment.wrote):
                     segment.file.sync()
                 kept.append(segment)
             else:
@@ -348,24 +344,27 @@ def _ignore(_start: int) -> None: ...
 
 
 def _start_of(directory: str, name: str) -> int:
-    if len(name) != NAME_DIGITS or not name.isdecimal():
+    start = segment_offset(name)
+    if start is None:
         raise StoreError(f"{os.path.join(directory, name)} is not a store file (20 digits): move it elsewhere")
-    return int(name)
+    return start
 
 
 def _dirty_enough(segment: Segment, pages_min: int) -> bool:
     return segment.wrote // PAGE_BYTES - segment.flushed // PAGE_BYTES >= pages_min
 
 
-def _zero_from(view: memoryview, position: int) -> bool:
+def _zero_from(segment: Segment, position: int) -> bool:
     """Zero what is not zero already, without touching the (many) pages that are. True if something was."""
     changed = False
-    while position < len(view):
-        end = min(len(view), position + len(_ZERO_BLOCK))
-        zeros = _ZERO_BLOCK[: end - position]
+    view = segment.view()
+    at = segment.file.next_data(position)
+    while at is not None:
+        end = min(segment.size, at + len(_ZERO_BLOCK))
+        zeros = _ZERO_BLOCK[: end - at]
         # As bytes: comparing a memoryview goes element by element, ten times slower.
-        if view[position:end].tobytes() != zeros:
-            view[position:end] = zeros
+        if view[at:end].tobytes() != zeros:
+            view[at:end] = zeros
             changed = True
-        position = end
+        at = segment.file.next_data(end)
     return changed
