@@ -68,13 +68,6 @@ class File(Protocol):
     def allocate(self, offset: int, count: int) -> None:
         """Reserve blocks for a range (DiskFull if there are none). Content stays as it is; the file may grow."""
 
-    def next_data(self, offset: int) -> int | None:
-        """The first place from `offset` on that may hold something else than zeros; None if there is none.
-
-        Skips what was never written, in large sparse or preallocated files at once; where the system cannot
-        tell, every place may.
-        """
-
     def warm(self) -> None:
         """Bring every page of the map into memory without changing a byte."""
 
@@ -221,16 +214,6 @@ class OsFile:
         descriptor = self._open()
         with _FullDisk(self.path):
             _reserve(descriptor.number, offset, count)
-
-    def next_data(self, offset: int) -> int | None:
-        if offset >= self.size:
-            return None
-        try:
-            return os.lseek(self._open().number, offset, os.SEEK_DATA)
-        except OSError as error:
-            if error.errno == errno.ENXIO:
-                return None
-            raise
 
     def warm(self) -> None:
         view = self.map()

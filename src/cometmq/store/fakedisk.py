@@ -77,15 +77,6 @@ class FakeFile:
         if missing > 0:
             self._node.content.extend(bytes(missing))
 
-    def next_data(self, offset: int) -> int | None:
-        self._disk._acts("next_data", self.path)
-        page = offset // PAGE_BYTES * PAGE_BYTES
-        while page < len(self._node.content):
-            if any(self._node.content[page : page + PAGE_BYTES]):
-                return max(offset, page)
-            page += PAGE_BYTES
-        return None
-
     def warm(self) -> None:
         self._disk._acts("warm", self.path)
 
