@@ -1,0 +1,111 @@
+"""Java properties text: broker.conf, and the bodies that read and change configuration.
+
+    # comment            ! comment
+    key=value            key: value            key value
+    path=C:\\\\data        a backslash takes the next character as it is; \\t \\n \\r \\f and \\u4f60 are escapes
+    list=one,\\
+         two             a backslash at the end of a line joins the next one, without its leading blanks
+
+Java parses these bytes as Latin-1 and writes them as UTF-8. `parse` therefore reads UTF-8 and falls back on Latin-1,
+and `write` writes nothing but ASCII, which both sides read alike. The last of several equal keys counts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from cometmq.errors import WireError
+
+_LINE_END: Final = re.compile(r"\r\n|\n|\r")
+_BLANKS: Final = " \t\f"
+# The key runs to the first blank, = or : that no backslash protects.
+_KEY: Final = re.compile(r"(?:[^\\ \t\f=:]|\\.)*+", re.DOTALL)
+_SEPARATOR: Final = re.compile(r"[ \t\f]*+[=:]?[ \t\f]*+")
+_ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
+_ESCAPED: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_WRITTEN: Final = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r", "\f": "\\f"}
+_NEEDS_ESCAPE: Final = re.compile(r"[^\x20-\x5b\x5d-\x7e]")
+_KEY_MARKS: Final = re.compile(r"[ =:#!]")
+
+
+def parse(text: bytes | str) -> dict[str, str]:
+    """Raises WireError for an escape \\u without four hex digits, the only text that Java refuses."""
+    if isinstance(text, bytes):
+        text = _decode(text)
+    entries: dict[str, str] = {}
+    for line in _logical_lines(text):
+        key = _KEY.match(line)
+        assert key is not None
+        separator = _SEPARATOR.match(line, key.end())
+        assert separator is not None
+        entries[_unescape(key.group())] = _unescape(line[separator.end() :])
+    return entries
+
+
+def write(entries: Mapping[str, str]) -> str:
+    """One `key=value` line per entry, sorted by key."""
+    return "".join(f"{_write_key(key)}={_write_value(entries[key])}\n" for key in sorted(entries))
+
+
+def _decode(data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data.decode("latin-1")
+
+
+def _logical_lines(text: str) -> Iterator[str]:
+    """Lines without comments and blank ones, continuation lines joined."""
+    joined = ""
+    for raw in _LINE_END.split(text):
+        line = raw.lstrip(_BLANKS)
+        if not joined and (not line or line[0] in "#!"):
+            continue
+        if _ends_with_open_backslash(line):
+            joined += line[:-1]
+            continue
+        if joined or line:
+            yield joined + line
+        joined = ""
+    if joined:
+        yield joined
+
+
+def _ends_with_open_backslash(line: str) -> bool:
+    return (len(line) - len(line.rstrip("\\"))) % 2 == 1
+
+
+def _unescape(text: str) -> str:
+    if "\\" not in text:
+        return text
+    # Java keeps UTF-16 units: two escapes may make one character, and a lone half makes none.
+    units = _ESCAPE.sub(_escaped, text).encode("utf-16-be", "surrogatepass")
+    return units.decode("utf-16-be", "replace")
+
+
+def _escaped(escape: re.Match[str]) -> str:
+    mark = escape.group(1)
+    if len(mark) == 5:
+        return chr(int(mark[1:], 16))
+    if mark == "u":
+        raise WireError(f"properties text: \\u needs four hex digits: {escape.string[escape.start() :][:12]!r}")
+    return _ESCAPED.get(mark, mark)
+
+
+def _write_key(key: str) -> str:
+    return _KEY_MARKS.sub(r"\\\g<0>", _NEEDS_ESCAPE.sub(_escape, key))
+
+
+def _write_value(value: str) -> str:
+    written = _NEEDS_ESCAPE.sub(_escape, value)
+    return f"\\{written}" if written.startswith(" ") else written
+
+
+def _escape(character: re.Match[str]) -> str:
+    plain = _WRITTEN.get(character.group())
+    if plain is not None:
+        return plain
+    units = character.group().encode("utf-16-be", "surrogatepass").hex().upper()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
