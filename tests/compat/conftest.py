@@ -2,6 +2,7 @@
 
 java        a Java client, once per release line: a test that takes it runs twice
 java55      the 5.5.0 client only
+foreign     the Go and the Node client, one after the other
 mqadmin     the 5.5.0 admin tool
 cluster     RocketMQ's own name server and broker, shared by all tests: use `topic`, leave no settings changed
 topic       a topic name that no other test uses
@@ -18,6 +19,8 @@ import pytest
 
 from tests.compat.harness import java as releases
 from tests.compat.harness.admin import MqAdmin
+from tests.compat.harness.build import ToolMissing
+from tests.compat.harness.foreign import CLIENTS, ForeignClient
 from tests.compat.harness.processes import LIVE
 from tests.compat.harness.servers import JavaBroker, JavaNameServer
 from tests.compat.harness.shell import JavaShell
@@ -39,7 +42,7 @@ def jars() -> None:
         for version in (releases.CURRENT, releases.OLD):
             releases.release(version)
         releases.shell_classes()
-    except releases.ToolMissing as missing:
+    except ToolMissing as missing:
         unavailable("interop", str(missing))
 
 
@@ -63,6 +66,14 @@ def java(request: pytest.FixtureRequest, shells: dict[str, JavaShell]) -> Iterat
 def java55(shells: dict[str, JavaShell]) -> Iterator[JavaShell]:
     yield shells[releases.CURRENT]
     shells[releases.CURRENT].end_runs()
+
+
+@pytest.fixture(scope="session", params=list(CLIENTS))
+def foreign(request: pytest.FixtureRequest) -> ForeignClient:
+    try:
+        return CLIENTS[request.param]()
+    except ToolMissing as missing:
+        unavailable("interop", str(missing))
 
 
 @pytest.fixture(scope="session")

@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from tests.compat.conftest import Cluster
-from tests.compat.harness import java as releases
-from tests.compat.harness import remoting
+from tests.compat.harness import build, remoting
 from tests.compat.harness.admin import MqAdmin, table
+from tests.compat.harness.foreign import ForeignClient
+from tests.compat.harness.java import release
 from tests.compat.harness.processes import LIVE, ChildFailed, wait_until
 from tests.compat.harness.programs import consume, send
 from tests.compat.harness.servers import JavaBroker, JavaNameServer
@@ -38,6 +39,16 @@ def test_a_java_producer_and_push_consumer_meet_at_the_java_broker(
     bodies = [row["body"].encode("latin-1").decode() for row in got]
     assert sorted(bodies) == ["drei ✓", "one", "two"]
     assert {row["msgId"] for row in sent} <= {row["msgId"] for row in got}
+
+
+def test_clients_in_other_languages_meet_at_the_java_broker(
+    foreign: ForeignClient, cluster: Cluster, topic: str
+) -> None:
+    remoting.create_topic(cluster.broker.address, topic)
+    sent = foreign.send(cluster.namesrv.address, topic, "one", "two")
+    assert {row["broker"] for row in sent} == {cluster.broker.broker_name}
+    got = foreign.consume(cluster.namesrv.address, topic, f"{topic}_group", 2)
+    assert sorted(row["body"] for row in got) == ["one", "two"]
 
 
 def test_mqadmin_prints_the_broker(mqadmin: MqAdmin, cluster: Cluster) -> None:
@@ -162,7 +173,7 @@ time.sleep(600)
 @pytest.mark.skipif(sys.platform != "linux", reason="needs the parent-death signal of Linux")
 def test_a_killed_test_run_leaves_no_server_behind(jars: None, tmp_path: Path) -> None:
     parent = subprocess.Popen(
-        [sys.executable, "-c", ORPHAN, str(tmp_path)], cwd=releases.REPO, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", ORPHAN, str(tmp_path)], cwd=build.REPO, stdout=subprocess.PIPE, text=True
     )
     with parent:
         assert parent.stdout is not None
@@ -195,9 +206,9 @@ def test_jars_are_fetched_once_however_many_ask(tmp_path: Path, monkeypatch: pyt
     maven.chmod(0o755)
     monkeypatch.setenv("PATH", str(maven.parent), prepend=os.pathsep)
     monkeypatch.setenv("COUNT_FILE", str(tmp_path / "count"))
-    monkeypatch.setattr(releases, "BUILD", tmp_path / "build")
+    monkeypatch.setattr(build, "BUILD", tmp_path / "build")
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda _: releases.release(), range(4)))
+        found = list(pool.map(lambda _: release(), range(4)))
     assert all((one.lib / "some.jar").exists() for one in found)
     assert (tmp_path / "count").read_text() == "run\n"
 
@@ -205,6 +216,6 @@ def test_jars_are_fetched_once_however_many_ask(tmp_path: Path, monkeypatch: pyt
 def test_a_missing_tool_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)
-    monkeypatch.setattr(releases, "BUILD", tmp_path / "build")
-    with pytest.raises(releases.ToolMissing, match="mvn is not installed"):
-        releases.release()
+    monkeypatch.setattr(build, "BUILD", tmp_path / "build")
+    with pytest.raises(build.ToolMissing, match="mvn is not installed"):
+        release()

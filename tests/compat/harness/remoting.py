@@ -1,4 +1,4 @@
-"""One request, one answer over a plain socket: what a test asks a server without a client in between.
+"""Requests over a plain socket: what a test asks a server without a client in between.
 
     length (4) | header length (4, high byte 0 = JSON) | header JSON | body
 
@@ -11,9 +11,11 @@ import json
 import socket
 import struct
 from dataclasses import dataclass
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 VERSION_5_5 = 513
+TIMEOUT_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,54 +29,72 @@ class Answer:
         return json.loads(self.body)
 
 
+class Connection:
+    def __init__(self, address: str) -> None:
+        host, port = address.rsplit(":", 1)
+        self._socket = socket.create_connection((host, int(port)), TIMEOUT_S)
+
+    def call(
+        self, code: int, ext: dict[str, object] | None = None, body: bytes = b"", version: int = VERSION_5_5
+    ) -> Answer:
+        header = {
+            "code": code,
+            "language": "JAVA",
+            "version": version,
+            "opaque": 1,
+            "flag": 0,
+            "extFields": {key: str(value) for key, value in (ext or {}).items()},
+            "serializeTypeCurrentRPC": "JSON",
+        }
+        text = json.dumps(header).encode()
+        self._socket.sendall(struct.pack(">II", 4 + len(text) + len(body), len(text)) + text + body)
+        return self._read_answer()
+
+    def _read_answer(self) -> Answer:
+        (length,) = struct.unpack(">I", self._read(4))
+        frame = self._read(length)
+        body_start = 4 + int.from_bytes(frame[1:4], "big")
+        header = json.loads(frame[4:body_start])
+        return Answer(header["code"], header.get("remark"), header.get("extFields") or {}, frame[body_start:])
+
+    def _read(self, count: int) -> bytes:
+        data = b""
+        while len(data) < count:
+            more = self._socket.recv(count - len(data))
+            if not more:
+                raise ConnectionError(f"the peer closed after {len(data)} of {count} bytes")
+            data += more
+        return data
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
 def call(
     address: str,
     code: int,
     ext: dict[str, object] | None = None,
     body: bytes = b"",
-    *,
     version: int = VERSION_5_5,
-    timeout_s: float = 5.0,
 ) -> Answer:
-    host, port = address.rsplit(":", 1)
-    header = {
-        "code": code,
-        "language": "JAVA",
-        "version": version,
-        "opaque": 1,
-        "flag": 0,
-        "extFields": {key: str(value) for key, value in (ext or {}).items()},
-        "serializeTypeCurrentRPC": "JSON",
-    }
-    text = json.dumps(header).encode()
-    with socket.create_connection((host, int(port)), timeout_s) as peer:
-        peer.sendall(struct.pack(">II", 4 + len(text) + len(body), len(text)) + text + body)
-        return _read_answer(peer)
+    """One request on a connection of its own."""
+    with Connection(address) as connection:
+        return connection.call(code, ext, body, version)
 
 
-def _read_answer(peer: socket.socket) -> Answer:
-    (length,) = struct.unpack(">I", _read(peer, 4))
-    frame = _read(peer, length)
-    header_bytes = int.from_bytes(frame[1:4], "big")
-    header = json.loads(frame[4 : 4 + header_bytes])
-    return Answer(header["code"], header.get("remark"), header.get("extFields") or {}, frame[4 + header_bytes :])
+def route(namesrv: str, topic: str, version: int = VERSION_5_5) -> Answer:
+    return call(namesrv, 105, {"topic": topic}, version=version)
 
 
-def _read(peer: socket.socket, count: int) -> bytes:
-    data = b""
-    while len(data) < count:
-        more = peer.recv(count - len(data))
-        if not more:
-            raise ConnectionError(f"the peer closed after {len(data)} of {count} bytes")
-        data += more
-    return data
-
-
-def route(namesrv: str, topic: str) -> Answer:
-    return call(namesrv, 105, {"topic": topic})
-
-
-def create_topic(broker: str, topic: str, queues: int = 4, perm: int = 6, order: bool = False) -> None:
+def create_topic(broker: str, topic: str, queues: int = 4, perm: int = 6) -> None:
     """Make a topic on a broker; when this returns the broker has told its name servers."""
     ext: dict[str, object] = {
         "topic": topic,
@@ -84,8 +104,8 @@ def create_topic(broker: str, topic: str, queues: int = 4, perm: int = 6, order:
         "perm": perm,
         "topicFilterType": "SINGLE_TAG",
         "topicSysFlag": 0,
-        "order": str(order).lower(),
+        "order": "false",
     }
-    answer = call(broker, 17, ext, timeout_s=30.0)
+    answer = call(broker, 17, ext)
     if answer.code != 0:
         raise RuntimeError(f"broker {broker} refused topic {topic}: code {answer.code}, {answer.remark}")

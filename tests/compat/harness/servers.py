@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from tests.compat.harness.java import CURRENT, QUICK, REPO, release
+from tests.compat.harness.build import REPO
+from tests.compat.harness.java import CURRENT, QUICK, release
 from tests.compat.harness.processes import START_TIMEOUT_S, Child, free_ports, wait_until
 from tests.compat.harness.remoting import call
 
