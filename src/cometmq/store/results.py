@@ -28,16 +28,30 @@ class PutStatus:
     WHEEL_TIMER_NOT_ENABLED: Final = 14
 
 
-PUT_STATUS_NAMES: Final[dict[int, str]] = {
-    value: name for name, value in vars(PutStatus).items() if not name.startswith("_")
-}
+PUT_STATUS_NAMES: Final = (
+    "OK",
+    "FLUSH_DISK_TIMEOUT",
+    "FLUSH_SLAVE_TIMEOUT",
+    "SLAVE_NOT_AVAILABLE",
+    "SERVICE_NOT_AVAILABLE",
+    "CREATE_FILE_FAILED",
+    "MESSAGE_ILLEGAL",
+    "PROPERTIES_SIZE_EXCEEDED",
+    "OS_PAGE_CACHE_BUSY",
+    "UNKNOWN_ERROR",
+    "IN_SYNC_REPLICAS_NOT_ENOUGH",
+    "LMQ_QUOTA_EXCEEDED",
+    "WHEEL_TIMER_MESSAGE_ILLEGAL",
+    "WHEEL_TIMER_FLOW_CONTROL",
+    "WHEEL_TIMER_NOT_ENABLED",
+)
 
 
 class PutResult:
-    """`physical_offset`, `queue_offset` and `record_bytes` are of the first record and of all records of a batch.
+    """Where the message is: its record takes `record_bytes` from `physical_offset` on, `end_offset` is behind it.
 
-    For a batch: `count` records lie back to back from `physical_offset`; `lengths` has the length of each (empty for
-    a single message), which is what the message ids are made from.
+    Of a batch, the `count` records lie back to back; `queue_offset` is that of the first and `lengths` has the length
+    of each (a single message has no `lengths`), which is what the message ids are made from.
     """
 
     __slots__ = (
@@ -76,7 +90,7 @@ class PutResult:
 
     def __repr__(self) -> str:
         return (
-            f"PutResult({PUT_STATUS_NAMES.get(self.status, self.status)} physical_offset={self.physical_offset} "
+            f"PutResult({PUT_STATUS_NAMES[self.status]} physical_offset={self.physical_offset} "
             f"queue_offset={self.queue_offset} count={self.count} remark={self.remark!r})"
         )
 
