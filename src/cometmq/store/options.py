@@ -1,110 +1,112 @@
 """Settings of the store: our names and units, Java's key names and defaults.
 
-`KEYS` maps the keys of a RocketMQ configuration file to fields. Keys that RocketMQ has and this store has no use for
-are accepted: `EXPLAINED_KEYS` says why, for one line in the log when such a key is set.
+How texts become settings: settings.py. Keys that RocketMQ has and this store has no use for are accepted;
+`EXPLAINED_KEYS` says why, for one line in the log when such a key is set.
 """
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field, fields
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Final
+
+from cometmq.settings import Live, setting
 
 GIB: Final = 1 << 30
-
-
-def _key(name: str, default: Any) -> Any:
-    return field(default=default, metadata={"key": name})
+I64_MAX: Final = (1 << 63) - 1
+NOW: Final = Live.NOW
+NEVER: Final = Live.NEVER
 
 
 @dataclass(slots=True)
 class StoreOptions:
     # Paths and sizes
-    root_dir: str = _key("storePathRootDir", os.path.join(os.path.expanduser("~"), "store"))
-    commitlog_paths: str | None = _key("storePathCommitLog", None)
-    commitlog_read_only_paths: str | None = _key("readOnlyCommitLogStorePaths", None)
-    segment_bytes: int = _key("mappedFileSizeCommitLog", GIB)
-    queue_file_bytes: int = _key("mappedFileSizeConsumeQueue", 6_000_000)
-    batch_queue_file_bytes: int = _key("mapperFileSizeBatchConsumeQueue", 13_800_000)
-    queue_ext_enabled: bool = _key("enableConsumeQueueExt", False)
-    queue_ext_file_bytes: int = _key("mappedFileSizeConsumeQueueExt", 50_331_648)
-    message_bytes_max: int = _key("maxMessageSize", 4_194_304)
-    version_by_topic_length: bool = _key("autoMessageVersionOnTopicLen", True)
-    property_crc_append: bool = _key("enabledAppendPropCRC", False)
-    property_crc_verify: bool = _key("forceVerifyPropCRC", False)
+    root_dir: str = setting("storePathRootDir", os.path.join(os.path.expanduser("~"), "store"), NEVER)
+    commitlog_paths: str = setting("storePathCommitLog", "", NEVER)
+    commitlog_read_only_paths: str = setting("readOnlyCommitLogStorePaths", "", NEVER)
+    segment_bytes: int = setting("mappedFileSizeCommitLog", GIB, NEVER, least=1024, most=I64_MAX)
+    queue_file_bytes: int = setting("mappedFileSizeConsumeQueue", 6_000_000, NEVER, least=20)
+    batch_queue_file_bytes: int = setting("mapperFileSizeBatchConsumeQueue", 13_800_000, NEVER, least=46)
+    queue_ext_enabled: bool = setting("enableConsumeQueueExt", False)
+    queue_ext_file_bytes: int = setting("mappedFileSizeConsumeQueueExt", 50_331_648, NEVER, least=64)
+    message_bytes_max: int = setting("maxMessageSize", 4_194_304, NOW)
+    version_by_topic_length: bool = setting("autoMessageVersionOnTopicLen", True)
+    property_crc_append: bool = setting("enabledAppendPropCRC", False, NEVER)
+    property_crc_verify: bool = setting("forceVerifyPropCRC", False)
 
     # Index
-    index_enabled: bool = _key("messageIndexEnable", True)
-    index_safe: bool = _key("messageIndexSafe", False)
-    index_slots: int = _key("maxHashSlotNum", 5_000_000)
-    index_entries: int = _key("maxIndexNum", 20_000_000)
-    query_messages_max: int = _key("maxMsgsNumBatch", 64)
-    query_messages_default: int = _key("defaultQueryMaxNum", 32)
+    index_enabled: bool = setting("messageIndexEnable", True)
+    index_safe: bool = setting("messageIndexSafe", False)
+    index_slots: int = setting("maxHashSlotNum", 5_000_000, NEVER, least=1)
+    index_entries: int = setting("maxIndexNum", 20_000_000, NEVER, least=2)
+    query_messages_max: int = setting("maxMsgsNumBatch", 64, NOW)
+    query_messages_default: int = setting("defaultQueryMaxNum", 32, NOW)
 
     # Put
-    page_cache_busy_ms: int = _key("osPageCacheBusyTimeOutMills", 1000)
-    warm_segments: bool = _key("warmMapedFileEnable", False)
-    read_ahead: bool = _key("dataReadAheadEnable", True)
+    page_cache_busy_ms: int = setting("osPageCacheBusyTimeOutMills", 1000, NOW)
+    warm_segments: bool = setting("warmMapedFileEnable", False)
+    read_ahead: bool = setting("dataReadAheadEnable", True)
 
     # Flush
-    flush_disk_type: str = _key("flushDiskType", "ASYNC_FLUSH")
-    flush_interval_ms: int = _key("flushIntervalCommitLog", 500)
-    flush_timed: bool = _key("flushCommitLogTimed", True)
-    flush_pages_min: int = _key("flushCommitLogLeastPages", 4)
-    flush_thorough_interval_ms: int = _key("flushCommitLogThoroughInterval", 10_000)
-    flush_wake_on_put: bool = _key("wakeFlushWhenPutMessage", False)
-    queue_flush_interval_ms: int = _key("flushIntervalConsumeQueue", 1000)
-    queue_flush_pages_min: int = _key("flushConsumeQueueLeastPages", 2)
-    queue_flush_thorough_interval_ms: int = _key("flushConsumeQueueThoroughInterval", 60_000)
-    sync_flush_timeout_ms: int = _key("syncFlushTimeout", 5000)
+    flush_disk_type: str = setting("flushDiskType", "ASYNC_FLUSH", choices=("ASYNC_FLUSH", "SYNC_FLUSH"))
+    flush_interval_ms: int = setting("flushIntervalCommitLog", 500, NOW, least=1)
+    flush_timed: bool = setting("flushCommitLogTimed", True)
+    flush_pages_min: int = setting("flushCommitLogLeastPages", 4, NOW)
+    flush_thorough_interval_ms: int = setting("flushCommitLogThoroughInterval", 10_000, NOW)
+    flush_wake_on_put: bool = setting("wakeFlushWhenPutMessage", False)
+    queue_flush_interval_ms: int = setting("flushIntervalConsumeQueue", 1000, NOW, least=1)
+    queue_flush_pages_min: int = setting("flushConsumeQueueLeastPages", 2, NOW)
+    queue_flush_thorough_interval_ms: int = setting("flushConsumeQueueThoroughInterval", 60_000, NOW)
+    sync_flush_timeout_ms: int = setting("syncFlushTimeout", 5000, NOW)
 
     # Dispatch and read
-    read_uncommitted: bool = _key("readUnCommitted", False)
-    recheck_dispatch_from_queues: bool = _key("recheckReputOffsetFromCq", False)
-    memory_percent_max: int = _key("accessMessageInMemoryMaxRatio", 40)
-    get_bytes_max_in_memory: int = _key("maxTransferBytesOnMessageInMemory", 262_144)
-    get_count_max_in_memory: int = _key("maxTransferCountOnMessageInMemory", 32)
-    get_bytes_max_on_disk: int = _key("maxTransferBytesOnMessageInDisk", 65_536)
-    get_count_max_on_disk: int = _key("maxTransferCountOnMessageInDisk", 8)
-    filter_scan_bytes_max: int = _key("maxFilterMessageSize", 16_000)
-    queue_files_per_get: int = _key("travelCqFileNumWhenGetMessage", 1)
-    offset_check_on_slave: bool = _key("offsetCheckInSlave", False)
-    disk_fall_recorded: bool = _key("diskFallRecorded", True)
-    queue_scan_max: int = _key("maxConsumeQueueScan", 20_000)
-    sample_count_threshold: int = _key("sampleCountThreshold", 5000)
-    checksum_range_bytes_max: int = _key("maxChecksumRange", GIB)
+    read_uncommitted: bool = setting("readUnCommitted", False)
+    recheck_dispatch_from_queues: bool = setting("recheckReputOffsetFromCq", False)
+    memory_percent_max: int = setting("accessMessageInMemoryMaxRatio", 40, NOW, most=100)
+    get_bytes_max_in_memory: int = setting("maxTransferBytesOnMessageInMemory", 262_144, NOW)
+    get_count_max_in_memory: int = setting("maxTransferCountOnMessageInMemory", 32, NOW)
+    get_bytes_max_on_disk: int = setting("maxTransferBytesOnMessageInDisk", 65_536, NOW)
+    get_count_max_on_disk: int = setting("maxTransferCountOnMessageInDisk", 8, NOW)
+    filter_scan_bytes_max: int = setting("maxFilterMessageSize", 16_000, NOW)
+    queue_files_per_get: int = setting("travelCqFileNumWhenGetMessage", 1, NOW)
+    offset_check_on_slave: bool = setting("offsetCheckInSlave", False, NOW)
+    disk_fall_recorded: bool = setting("diskFallRecorded", True, NOW)
+    queue_scan_max: int = setting("maxConsumeQueueScan", 20_000, NOW)
+    sample_count_threshold: int = setting("sampleCountThreshold", 5000, NOW)
+    checksum_range_bytes_max: int = setting("maxChecksumRange", GIB, NOW, most=I64_MAX)
 
     # Recovery and expiry
-    crc_check_on_recover: bool = _key("checkCRCOnRecover", True)
-    recover_segments_max: int = _key("commitLogRecoverMaxNum", 10)
-    offset_check_on_recover: bool = _key("checkCommitLogOffsetOnRecover", False)
-    accelerated_recovery: bool = _key("enableAcceleratedRecovery", False)
-    clean_interval_ms: int = _key("cleanResourceInterval", 10_000)
-    delete_when: str = _key("deleteWhen", "04")
-    file_reserved_hours: int = _key("fileReservedTime", 72)
-    delete_segments_interval_ms: int = _key("deleteCommitLogFilesInterval", 100)
-    delete_queue_files_interval_ms: int = _key("deleteConsumeQueueFilesInterval", 100)
-    delete_files_max: int = _key("deleteFileBatchMax", 10)
-    disk_used_percent_max: int = _key("diskMaxUsedSpaceRatio", 75)
-    disk_clean_forcibly_percent: int = _key("diskSpaceCleanForciblyRatio", 85)
-    disk_warning_percent: int = _key("diskSpaceWarningLevelRatio", 90)
-    clean_forcibly: bool = _key("cleanFileForciblyEnable", True)
-    replicas_per_disk: int = _key("replicasPerDiskPartition", 1)
-    logical_disk_clean_forcibly_ratio: float = _key("logicalDiskSpaceCleanForciblyThreshold", 0.8)
-    correct_min_offset_force_interval_ms: int = _key("correctLogicMinOffsetForceInterval", 300_000)
+    crc_check_on_recover: bool = setting("checkCRCOnRecover", True)
+    recover_segments_max: int = setting("commitLogRecoverMaxNum", 10)
+    offset_check_on_recover: bool = setting("checkCommitLogOffsetOnRecover", False)
+    accelerated_recovery: bool = setting("enableAcceleratedRecovery", False)
+    clean_interval_ms: int = setting("cleanResourceInterval", 10_000, NOW, least=1)
+    delete_when: str = setting("deleteWhen", "04", NOW)
+    file_reserved_hours: int = setting("fileReservedTime", 72, NOW)
+    delete_segments_interval_ms: int = setting("deleteCommitLogFilesInterval", 100, NOW)
+    delete_queue_files_interval_ms: int = setting("deleteConsumeQueueFilesInterval", 100, NOW)
+    delete_files_max: int = setting("deleteFileBatchMax", 10, NOW)
+    disk_used_percent_max: int = setting("diskMaxUsedSpaceRatio", 75, NOW)
+    disk_clean_forcibly_percent: int = setting("diskSpaceCleanForciblyRatio", 85, NOW)
+    disk_warning_percent: int = setting("diskSpaceWarningLevelRatio", 90, NOW)
+    clean_forcibly: bool = setting("cleanFileForciblyEnable", True, NOW)
+    replicas_per_disk: int = setting("replicasPerDiskPartition", 1)
+    logical_disk_clean_forcibly_text: str = setting("logicalDiskSpaceCleanForciblyThreshold", "0.8")
+    correct_min_offset_force_interval_ms: int = setting("correctLogicMinOffsetForceInterval", 300_000)
 
     # Replication
-    broker_role: str = _key("brokerRole", "ASYNC_MASTER")
-    duplication_enabled: bool = _key("duplicationEnable", False)
-    in_sync_replicas: int | None = _key("inSyncReplicas", None)
-    slave_timeout_ms: int = _key("slaveTimeout", 3000)
+    broker_role: str = setting("brokerRole", "ASYNC_MASTER", NEVER, choices=("ASYNC_MASTER", "SYNC_MASTER", "SLAVE"))
+    duplication_enabled: bool = setting("duplicationEnable", False, NEVER)
+    # 0: not set; then SYNC_MASTER waits for one replica besides the master.
+    in_sync_replicas: int = setting("inSyncReplicas", 0, NOW)
+    slave_timeout_ms: int = setting("slaveTimeout", 3000, NOW)
 
     # Light queues, delay levels
-    lmq_enabled: bool = _key("enableLmq", False)
-    multi_dispatch_enabled: bool = _key("enableMultiDispatch", False)
-    lmq_quota_enabled: bool = _key("enableLmqQuota", False)
-    lmq_queues_max: int = _key("maxLmqConsumeQueueNum", 20_000)
-    delay_levels: str = _key("messageDelayLevel", "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h")
+    lmq_enabled: bool = setting("enableLmq", False)
+    multi_dispatch_enabled: bool = setting("enableMultiDispatch", False)
+    lmq_quota_enabled: bool = setting("enableLmqQuota", False)
+    lmq_queues_max: int = setting("maxLmqConsumeQueueNum", 20_000)
+    delay_levels: str = setting("messageDelayLevel", "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h")
 
     @property
     def sync_flush(self) -> bool:
@@ -121,15 +123,17 @@ class StoreOptions:
     def commitlog_read_only_dirs(self) -> list[str]:
         return _split(self.commitlog_read_only_paths)
 
+    @property
+    def logical_disk_clean_forcibly_ratio(self) -> float:
+        return float(self.logical_disk_clean_forcibly_text)
+
     def path(self, *names: str) -> str:
         return os.path.join(self.root_dir, *names)
 
 
-def _split(paths: str | None) -> list[str]:
-    return sorted(path.strip() for path in (paths or "").split(",") if path.strip())
+def _split(paths: str) -> list[str]:
+    return sorted(path.strip() for path in paths.split(",") if path.strip())
 
-
-KEYS: Final[dict[str, str]] = {item.metadata["key"]: item.name for item in fields(StoreOptions)}
 
 _ONE_LOOP = "appends run one after the other on the event loop, there is no lock to choose"
 _NO_SWAP = "mapped files are not swapped; RocketMQ 5.5 does not use it either"
