@@ -27,6 +27,15 @@ class NameServerConfig:
     shut_down_gracefully: bool = setting("enableShutdownGracefully", False)
     shut_down_wait_s: int = setting("shutdownWaitTimeSeconds", 30)
 
+    tls_mode: str = setting("tls.server.mode", "permissive", NEVER, choices=("disabled", "permissive", "enforcing"))
+    tls_certificate_path: str = setting("tls.server.certPath", "", NEVER)
+    tls_key_path: str = setting("tls.server.keyPath", "", NEVER)
+    tls_key_password: str = setting("tls.server.keyPassword", "", NEVER, secret=True)
+    tls_trust_path: str = setting("tls.server.trustCertPath", "", NEVER)
+    tls_client_auth: str = setting(
+        "tls.server.need.client.auth", "none", NEVER, choices=("none", "optional", "require")
+    )
+
     kv_config_path: str = setting("kvConfigPath", "", NEVER)
     config_store_path: str = setting("configStorePath", "", NEVER)
     rocketmq_home: str = setting("rocketmqHome", "", NEVER)
@@ -37,7 +46,6 @@ class NameServerConfig:
     scan_interval_ms: int = setting("scanNotActiveBrokerInterval", 5_000, least=1)
 
     cluster_test: bool = setting("clusterTest", False)
-    product_env_name: str = setting("productEnvName", "center")
     upstream_addresses: str = setting("rocketmq.namesrv.addr", "", NEVER)
 
     order_message_enable: bool = setting("orderMessageEnable", False, NOW)
@@ -63,12 +71,13 @@ class NameServerConfig:
         return Path(self.config_store_path or _home_file("namesrv.properties"))
 
 
-# RocketMQ settings of a name server that mean nothing here (threads, Netty, an embedded controller). They are accepted,
+# RocketMQ settings of a name server that mean nothing here (threads, Netty, a controller inside). They are accepted,
 # kept, shown and saved, so that a settings file and the tools that edit it work unchanged.
 NAME_SERVER_INERT: Final = {
     "clientRequestThreadPoolNums": "8",
     "defaultThreadPoolNums": "16",
     "enableControllerInNamesrv": "false",
+    "productEnvName": "center",
     "serverAsyncSemaphoreValue": "64",
     "serverCallbackExecutorThreads": "0",
     "serverNettyWorkerGroupEnable": "true",

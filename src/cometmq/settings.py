@@ -43,6 +43,7 @@ class Setting:
     least: int
     most: int
     choices: tuple[str, ...]
+    secret: bool
 
 
 def setting(
@@ -53,9 +54,11 @@ def setting(
     least: int = 0,
     most: int = I32_MAX,
     choices: tuple[str, ...] = (),
+    secret: bool = False,
 ) -> Any:
     """A dataclass field for `key`; the type of `default` is the type of the setting."""
-    return dataclasses.field(default=default, metadata={"setting": Setting(key, live, least, most, choices)})
+    rule = Setting(key, live, least, most, choices, secret)
+    return dataclasses.field(default=default, metadata={"setting": rule}, repr=not secret)
 
 
 def settings_of(kind: type[Any]) -> dict[str, tuple[str, Setting]]:
@@ -81,9 +84,10 @@ def read(config: C, texts: Mapping[str, str]) -> tuple[C, dict[str, str]]:
     return dataclasses.replace(config, **changes), unknown  # type: ignore[type-var]
 
 
-def texts_of(config: object) -> dict[str, str]:
-    """Key to text of every setting that has a value; an empty text is no value."""
-    texts = {key: _text(getattr(config, name)) for key, (name, _) in settings_of(type(config)).items()}
+def texts_of(config: object, *, secrets: bool = False) -> dict[str, str]:
+    """Key to text of every setting that has a value; an empty text is no value. With `secrets` only for a file."""
+    known = settings_of(type(config)).items()
+    texts = {key: _text(getattr(config, name)) for key, (name, rule) in known if secrets or not rule.secret}
     return {key: text for key, text in texts.items() if text}
 
 
