@@ -33,9 +33,9 @@ class Checkpoint:
         self.master_flushed_offset = fields[3]
         self.confirm_offset = fields[4]
         self.logics_physical_offset = fields[5]
-        self._written = self._packed()
+        self._written = self.packed()
 
-    def _packed(self) -> bytes:
+    def packed(self) -> bytes:
         return _FIELDS.pack(
             self.physic_time_ms,
             self.logics_time_ms,
@@ -47,16 +47,17 @@ class Checkpoint:
 
     @property
     def dirty(self) -> bool:
-        return self._packed() != self._written
+        return self.packed() != self._written
 
-    def flush(self) -> None:
-        """Write and sync, if anything changed. One 48-byte write: below a sector, so it is old or new, not torn."""
-        packed = self._packed()
-        if packed == self._written:
-            return
+    def write(self, packed: bytes) -> None:
+        """Write and sync what `packed()` gave, in any thread. One write below a sector: old or new, never torn."""
         self._file.pwrite(0, packed)
         self._file.sync()
         self._written = packed
+
+    def flush(self) -> None:
+        if self.dirty:
+            self.write(self.packed())
 
     @property
     def min_time_ms(self) -> int:

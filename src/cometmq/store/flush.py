@@ -1,0 +1,216 @@
+"""When the commit log goes to disk, and who is told.
+
+    begin() ──> FlushWork ──> work.run() in the flush thread ──> finish(work)
+                  which files, up to where      fdatasync           positions, checkpoint, waiters
+
+One piece of work runs at a time. Puts that come meanwhile wait for the next one, so one fdatasync answers all
+who wait for it, however many they are (group commit). Waiters stand in log order because puts do: the flushed offset
+cuts the row in two, and everybody before it is told OK. Who waits longer than `sync_flush_timeout_ms` is told
+FLUSH_DISK_TIMEOUT; the message stays in the log.
+
+The first failed sync is final. Linux marks the pages clean although they never reached the device, so a second sync
+would succeed and say nothing: there is no retry, nobody is told OK any more, and the store takes no messages.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+
+from cometmq.clock import Clock, Timer
+from cometmq.store.checkpoint import Checkpoint
+from cometmq.store.options import StoreOptions
+from cometmq.store.results import PutStatus
+from cometmq.store.segments import FlushStep, Segments
+
+log = logging.getLogger(__name__)
+
+Callback = Callable[[int], object]
+
+SLOW_FLUSH_S = 0.5
+PROGRESS_EVERY = 10
+
+
+class GroupCommit:
+    """Those who wait for the disk, in log order."""
+
+    def __init__(self) -> None:
+        self._waiters: deque[tuple[int, float, Callback]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._waiters)
+
+    def wait(self, end_offset: int, deadline_s: float, callback: Callback) -> None:
+        self._waiters.append((end_offset, deadline_s, callback))
+
+    def flushed(self, offset: int) -> None:
+        waiters = self._waiters
+        while waiters and waiters[0][0] <= offset:
+            _tell(waiters.popleft()[2], PutStatus.OK)
+
+    def expire(self, now_s: float) -> None:
+        """Deadlines are in order too: the time to wait is the same for all."""
+        waiters = self._waiters
+        while waiters and waiters[0][1] <= now_s:
+            _tell(waiters.popleft()[2], PutStatus.FLUSH_DISK_TIMEOUT)
+
+    def refuse(self) -> None:
+        while self._waiters:
+            _tell(self._waiters.popleft()[2], PutStatus.SERVICE_NOT_AVAILABLE)
+
+    def next_deadline_s(self) -> float | None:
+        return self._waiters[0][1] if self._waiters else None
+
+
+def _tell(callback: Callback, status: int) -> None:
+    """One waiter's bug must not keep the others waiting."""
+    try:
+        callback(status)
+    except Exception:
+        log.exception("failed to tell waiter status=%d", status)
+
+
+class FlushWork:
+    """Syncs to be made, in log order. `run()` touches nothing but the files and its own fields."""
+
+    def __init__(self, steps: list[FlushStep], thorough: bool) -> None:
+        self.steps = steps
+        self.thorough = thorough
+        self.done: list[FlushStep] = []
+        self.error: OSError | None = None
+
+    def run(self) -> None:
+        try:
+            for step in self.steps:
+                step.segment.file.sync()
+                self.done.append(step)
+        except OSError as error:
+            self.error = error
+
+
+class Flusher:
+    """`on_flushed` is told when the flushed offset moved, `on_failed` once, at the first failed sync."""
+
+    def __init__(
+        self,
+        segments: Segments,
+        checkpoint: Checkpoint,
+        clock: Clock,
+        options: StoreOptions,
+        on_flushed: Callable[[], object],
+        on_failed: Callable[[OSError], object],
+    ) -> None:
+        self.failure: OSError | None = None
+        self.flushes = 0
+        self.longest_s = 0.0
+        self.waiters = GroupCommit()
+        self._segments = segments
+        self._checkpoint = checkpoint
+        self._clock = clock
+        self._options = options
+        self._on_flushed = on_flushed
+        self._on_failed = on_failed
+        self._running: FlushWork | None = None
+        self._began_s = 0.0
+        self._thorough_s = clock.monotonic()
+        self._thorough_rounds = 0
+        self._deadline_timer: Timer | None = None
+
+    @property
+    def running(self) -> bool:
+        return self._running is not None
+
+    # Waiting
+
+    def wait(self, end_offset: int, callback: Callback) -> None:
+        """Call back with OK when the log is flushed up to `end_offset`, or with what became of it instead."""
+        if self.failure is not None:
+            callback(PutStatus.SERVICE_NOT_AVAILABLE)
+        elif end_offset <= self._segments.flushed_offset:
+            callback(PutStatus.OK)
+        else:
+            timeout_s = self._options.sync_flush_timeout_ms / 1000
+            self.waiters.wait(end_offset, self._clock.monotonic() + timeout_s, callback)
+            if self._deadline_timer is None:
+                self._deadline_timer = self._clock.call_later(timeout_s, self._deadline_passed)
+
+    def _deadline_passed(self) -> None:
+        now_s = self._clock.monotonic()
+        self.waiters.expire(now_s)
+        next_s = self.waiters.next_deadline_s()
+        self._deadline_timer = (
+            None if next_s is None else self._clock.call_later(next_s - now_s, self._deadline_passed)
+        )
+
+    # Flushing
+
+    def begin(self, pages_min: int = 0) -> FlushWork | None:
+        """What to sync now; None if there is nothing, or a sync is running, or one has failed."""
+        if self._running is not None or self.failure is not None:
+            return None
+        steps = self._segments.flush_steps(pages_min)
+        if not steps:
+            return None
+        self._running = FlushWork(steps, thorough=pages_min == 0)
+        self._began_s = self._clock.monotonic()
+        return self._running
+
+    def finish(self, work: FlushWork) -> None:
+        """Take over what `work.run()` did, on the store's thread."""
+        assert work is self._running, "finish() of work that is not running"
+        self._running = None
+        self._note_time(self._clock.monotonic() - self._began_s)
+        for step in work.done:
+            self._segments.flushed_to(step)
+            if work.thorough and step.store_time_ms:
+                self._checkpoint.physic_time_ms = step.store_time_ms
+        if work.error is not None:
+            self._fail(work.error, work.steps[len(work.done)].segment.file.path)
+            return
+        self.flushes += len(work.done)
+        self.waiters.flushed(self._segments.flushed_offset)
+        self._on_flushed()
+
+    def begin_timed(self) -> FlushWork | None:
+        """The regular round of ASYNC_FLUSH: a few dirty pages can wait, but only for the thorough interval."""
+        now_s = self._clock.monotonic()
+        if now_s - self._thorough_s < self._options.flush_thorough_interval_ms / 1000:
+            return self.begin(self._options.flush_pages_min)
+        self._thorough_s = now_s
+        self._thorough_rounds += 1
+        if self._thorough_rounds % PROGRESS_EVERY == 1:
+            log.info(
+                "flushed log up_to=%d behind_bytes=%d longest_ms=%d",
+                self._segments.flushed_offset,
+                self._segments.max_offset - self._segments.flushed_offset,
+                self.longest_s * 1000,
+            )
+        return self.begin(0)
+
+    def flush_now(self, pages_min: int = 0) -> None:
+        """All steps here and now; waits for nobody. Without effect while a sync is running elsewhere."""
+        work = self.begin(pages_min)
+        if work is not None:
+            work.run()
+            self.finish(work)
+
+    def _note_time(self, elapsed_s: float) -> None:
+        self.longest_s = max(self.longest_s, elapsed_s)
+        if elapsed_s > SLOW_FLUSH_S:
+            log.warning("flushed slowly took_ms=%d", elapsed_s * 1000)
+
+    def _fail(self, error: OSError, path: str) -> None:
+        self.failure = error
+        log.critical(
+            "lost trust in disk path=%s error=%s: no more messages are taken; check the device, then restart",
+            path,
+            error,
+        )
+        self.waiters.refuse()
+        self._on_failed(error)
+
+    def stop(self) -> None:
+        if self._deadline_timer is not None:
+            self._deadline_timer.cancel()
+        self.waiters.refuse()
