@@ -1,0 +1,62 @@
+"""Damaged places of the commit log: how to find the next record behind one.
+
+Records do not mark where they begin, so behind a place that cannot be read the next record is searched by its magic.
+A candidate counts only if it says itself that it lies where it was found, adds up, and matches its CRC; bytes of a body
+that look like a record do not pass, for a copied record says where it lay before.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Final, NamedTuple
+
+from cometmq.store.segments import Segment
+from cometmq.wire.message import MAGIC_BLANK, MAGIC_V1, MAGIC_V2
+from cometmq.wire.scan import OK, scan_record
+
+_MAGICS: Final = tuple((magic & 0xFFFFFFFF).to_bytes(4, "big") for magic in (MAGIC_V1, MAGIC_V2, MAGIC_BLANK))
+_MAGIC_AT: Final = 4
+_SIZE: Final = Struct(">i")
+_BLOCK_BYTES: Final = 1 << 20
+
+
+class Damage(NamedTuple):
+    """Bytes of the log that are no record, from `start` to `end` (physical offsets), and what is wrong at `start`."""
+
+    start: int
+    end: int
+    reason: str
+
+
+def next_record(segment: Segment, position: int, limit: int) -> int:
+    """The first position behind `position` where a record or the blank at the end lies; -1 if there is none."""
+    view = segment.view()
+    at = position + 1
+    while at + _MAGIC_AT < limit:
+        block = bytes(view[at : min(at + _BLOCK_BYTES, limit)])
+        for found in _candidates(block):
+            if at + found - _MAGIC_AT > position and _is_record(segment, view, at + found - _MAGIC_AT, limit):
+                return at + found - _MAGIC_AT
+        # Blocks overlap, so that a magic on their border is not missed.
+        at += max(1, len(block) - 3)
+        if len(block) < 4:
+            break
+    return -1
+
+
+def _candidates(block: bytes) -> list[int]:
+    found: list[int] = []
+    for magic in _MAGICS:
+        at = block.find(magic)
+        while at >= 0:
+            found.append(at)
+            at = block.find(magic, at + 1)
+    return sorted(found)
+
+
+def _is_record(segment: Segment, view: memoryview, position: int, limit: int) -> bool:
+    if bytes(view[position + _MAGIC_AT : position + _MAGIC_AT + 4]) == _MAGICS[2]:
+        (size,) = _SIZE.unpack_from(view, position)
+        return bool(size == segment.size - position)
+    scan = scan_record(view, position, limit, True)
+    return scan.kind == OK and scan.physical_offset == segment.start + position

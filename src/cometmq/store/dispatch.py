@@ -1,0 +1,370 @@
+"""From the commit log to everything that is built from it: consume queue, index, the notice to who waits.
+
+    log        | r | r | r | r | r | r |
+                        ^position       ^confirm offset      position follows; behind_bytes is the distance
+
+One record at a time, in log order: first the consume queue, then the index, then the arrival notice, so whoever is
+woken finds the message. Doing a record twice changes nothing.
+
+Right after an append the fields of the record are still at hand: `appended()` takes them and saves reading the record
+again. `step()` reads the log; it serves all other cases: batches, replicas, a flush that let many records become
+visible at once, a place where dispatch had to wait.
+
+A damaged place is reported once, with its offset, and left as it is; dispatch goes on with the next record behind it.
+In the last segment of a replica the rest of a record may still be on its way, so there it waits.
+"""
+
+from __future__ import annotations
+
+import logging
+from bisect import insort
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+from cometmq.clock import Clock
+from cometmq.errors import StoreError
+from cometmq.names import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC, SYSTEM_PREFIX
+from cometmq.store.commitlog import CommitLog
+from cometmq.store.consumequeues import LMQ_PREFIX, ConsumeQueues
+from cometmq.store.damage import Damage, next_record
+from cometmq.store.flags import INDEX_FAILED
+from cometmq.store.index import Index
+from cometmq.store.options import StoreOptions
+from cometmq.store.puts import AppendRequest
+from cometmq.store.results import PutResult, PutStatus
+from cometmq.store.segments import Segment
+from cometmq.wire.hashing import java_string_hash
+from cometmq.wire.properties import Property, find
+from cometmq.wire.scan import BAD, BLANK, HALF, OK, RecordScan, scan_record
+from cometmq.wire.sysflag import INNER_BATCH, TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_ROLLBACK
+
+log = logging.getLogger(__name__)
+
+STEP_BYTES: Final = 1 << 20
+INDEX_TRIES: Final = 3
+INDEX_RETRY_S: Final = 1.0
+_TAGS_CACHED_MAX: Final = 10_000
+_UNKNOWN_LEVEL_DELAY_MS: Final = 1000
+_UNIT_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_NOT_MULTI_DISPATCHED: Final = (RETRY_PREFIX, DLQ_PREFIX, SYSTEM_PREFIX)
+
+# topic, queue id, offset behind the message, tag code, store time in ms, filter bitmap, properties
+OnArrival: TypeAlias = Callable[[str, int, int, int, int, bytes | None, str], object]
+
+
+class Dispatcher:
+    def __init__(
+        self,
+        commitlog: CommitLog,
+        queues: ConsumeQueues,
+        index: Index,
+        options: StoreOptions,
+        clock: Clock,
+        on_arrival: OnArrival | None = None,
+    ) -> None:
+        self.position: int = 0
+        self.damages: list[Damage] = []
+        self.on_arrival: OnArrival | None = on_arrival
+        # The bitmap of SQL filters for (topic, properties); the broker sets it when it uses them.
+        self.bitmap_of: Callable[[str, str], bytes | None] | None = None
+        self._log: CommitLog = commitlog
+        self._queues: ConsumeQueues = queues
+        self._index: Index = index
+        self._index_enabled: bool = options.index_enabled
+        self._index_failures: int = 0
+        self._retry_at_s: float = 0.0
+        self._clock: Clock = clock
+        self._is_slave: bool = options.is_slave
+        self._read_uncommitted: bool = options.read_uncommitted
+        self._multi_dispatch: bool = options.multi_dispatch_enabled
+        self._lmq: bool = options.lmq_enabled
+        self._delays_ms: list[int] = parse_delay_levels(options.delay_levels)
+        self._tag_codes: dict[str, int] = {}
+
+    @property
+    def target(self) -> int:
+        """Where dispatch ends for now."""
+        return self._log.max_offset if self._read_uncommitted else self._log.confirm_offset
+
+    @property
+    def behind_bytes(self) -> int:
+        return max(0, self.target - self.position)
+
+    # The two ways
+
+    def appended(self, request: AppendRequest, result: PutResult) -> None:
+        """Call this after every append. Does what the confirm offset allows."""
+        if (
+            result.physical_offset == self.position
+            and result.count == 1
+            and result.status == PutStatus.OK
+            and result.end_offset <= self.target
+            and self._index_failures == 0
+        ):
+            if self.dispatch(
+                request.topic,
+                request.queue_id,
+                result.physical_offset,
+                result.record_bytes,
+                result.queue_offset,
+                request.sys_flag,
+                result.store_time_ms,
+                request.properties,
+            ):
+                self.position = result.end_offset
+        else:
+            self.step()
+
+    def step(self, bytes_max: int = STEP_BYTES) -> bool:
+        """Dispatch about `bytes_max` bytes of the log. True if there is more to do right now."""
+        if self._index_failures and self._clock.monotonic() < self._retry_at_s:
+            return False
+        stop = min(self.target, self.position + bytes_max)
+        if self.position < self._log.min_offset:
+            log.warning("moved dispatch to the start of the log from=%d to=%d", self.position, self._log.min_offset)
+            self.position = self._log.min_offset
+        while self.position < stop:
+            segment = self._log.segments.find(self.position)
+            if segment is None or not self._step_in(segment, stop):
+                return False
+        return self.position < self.target
+
+    def run(self) -> None:
+        """Dispatch all that may be dispatched."""
+        while self.step():
+            pass
+
+    def _step_in(self, segment: Segment, stop: int) -> bool:
+        """Dispatch records of one segment up to `stop`. False: nothing more can be done now."""
+        view = segment.view()
+        limit = segment.wrote
+        end = self.target
+        while self.position < stop:
+            at = self.position - segment.start
+            if at >= limit:
+                # Only a damaged place or a cut can bring us here with a segment behind this one.
+                return self._leave(segment)
+            scan = scan_record(view, at, limit, False)
+            if scan.kind == OK:
+                if self.position + scan.size > end or not self._dispatch_scan(scan):
+                    return False
+                self.position += scan.size
+            elif scan.kind == BLANK:
+                self.position = segment.end
+                return True
+            elif not self._skip_damage(segment, at, scan):
+                return False
+        return True
+
+    def _leave(self, segment: Segment) -> bool:
+        if segment is self._log.segments.last():
+            return False
+        self.position = segment.end
+        return True
+
+    def _dispatch_scan(self, scan: RecordScan) -> bool:
+        return self.dispatch(
+            scan.topic,
+            scan.queue_id,
+            self.position,
+            scan.size,
+            scan.queue_offset,
+            scan.sys_flag,
+            scan.store_timestamp_ms,
+            scan.properties,
+        )
+
+    # Damage
+
+    def _skip_damage(self, segment: Segment, at: int, scan: RecordScan) -> bool:
+        """Go on behind bytes that are no record. False: wait for the rest of it."""
+        is_last = segment is self._log.segments.last()
+        if scan.kind == BAD and is_last and self._is_slave:
+            return False
+        follows = at + scan.size if scan.kind == HALF else next_record(segment, at, segment.wrote)
+        if follows < 0 or follows > segment.wrote:
+            follows = segment.wrote if is_last else segment.size
+        self.note_damage(Damage(self.position, segment.start + follows, scan.reason))
+        self.position = segment.start + follows
+        return True
+
+    def note_damage(self, damage: Damage) -> None:
+        """Report it, once, and let the queues know why numbers are missing behind it."""
+        if damage.start in self._queues.damages:
+            return
+        log.error("found damage in log offset=%d end=%d reason=%s", damage.start, damage.end, damage.reason)
+        self.damages.append(damage)
+        insort(self._queues.damages, damage.start)
+
+    # One record
+
+    def dispatch(
+        self,
+        topic: str,
+        queue_id: int,
+        physical_offset: int,
+        size: int,
+        queue_offset: int,
+        sys_flag: int,
+        store_time_ms: int,
+        properties: str,
+    ) -> bool:
+        """Build what one record asks for. False: try it again later."""
+        transaction = sys_flag & TRANSACTION_MASK
+        tag = find(properties, Property.TAGS)
+        tags_code = 0
+        if tag is not None:
+            cached = self._tag_codes.get(tag)
+            tags_code = self._add_tag(tag) if cached is None else cached
+        if topic == SCHEDULE_TOPIC:
+            tags_code = self._deliver_time_ms(properties, store_time_ms, tags_code)
+        bitmap = None if self.bitmap_of is None else self.bitmap_of(topic, properties)
+        in_queue = transaction == 0 or transaction == TRANSACTION_COMMIT
+        light = ""
+        if in_queue:
+            if sys_flag & INNER_BATCH or self._is_batch_topic(topic):
+                self._put_batch(topic, queue_id, physical_offset, size, tags_code, store_time_ms, properties)
+            else:
+                try:
+                    self._queues.put(
+                        topic, queue_id, physical_offset, size, tags_code, store_time_ms, queue_offset, bitmap
+                    )
+                except StoreError as error:
+                    self.note_damage(Damage(physical_offset, physical_offset + size, str(error)))
+                    return True
+            if self._multi_dispatch:
+                light = find(properties, Property.INNER_MULTI_DISPATCH) or ""
+                if light:
+                    self._put_light(light, topic, physical_offset, size, tags_code, store_time_ms, properties, queue_id)
+        if self._index_enabled and transaction != TRANSACTION_ROLLBACK:
+            unique_key = find(properties, Property.UNIQ_KEY) or ""
+            keys = find(properties, Property.KEYS) or ""
+            try:
+                self._index.put(topic, physical_offset, store_time_ms, unique_key, keys, tag or "")
+                self._index_failures = 0
+            except (StoreError, OSError) as error:
+                if not self._index_failed(error):
+                    return False
+        if self.on_arrival is not None and in_queue:
+            self.on_arrival(topic, queue_id, queue_offset + 1, tags_code, store_time_ms, bitmap, properties)
+            if light:
+                self._notify_light(light, topic, tags_code, store_time_ms, bitmap, properties, queue_id)
+        return True
+
+    def _index_failed(self, error: Exception) -> bool:
+        """True when it is time to give up: then nothing is indexed any more and the store takes no messages."""
+        self._index_failures += 1
+        self._retry_at_s = self._clock.monotonic() + INDEX_RETRY_S
+        log.error("failed to index tries=%d error=%s", self._index_failures, error)
+        if self._index_failures < INDEX_TRIES:
+            return False
+        self._log.flags.set(INDEX_FAILED)
+        self._index_enabled = False
+        self._index_failures = 0
+        return True
+
+    def _add_tag(self, tag: str) -> int:
+        if len(self._tag_codes) >= _TAGS_CACHED_MAX:
+            self._tag_codes.clear()
+        code = self._tag_codes[tag] = java_string_hash(tag)
+        return code
+
+    def _deliver_time_ms(self, properties: str, store_time_ms: int, tags_code: int) -> int:
+        """In a delay queue the tag code is the time of delivery."""
+        level = _number(find(properties, Property.DELAY))
+        if level <= 0:
+            return tags_code
+        if not self._delays_ms:
+            return store_time_ms + _UNKNOWN_LEVEL_DELAY_MS
+        return store_time_ms + self._delays_ms[min(level, len(self._delays_ms)) - 1]
+
+    # Batches and light queues
+
+    def _is_batch_topic(self, topic: str) -> bool:
+        if self._queues.is_batch_topic is not None:
+            return self._queues.is_batch_topic(topic)
+        return topic in self._queues.batch_topics
+
+    def _put_batch(
+        self,
+        topic: str,
+        queue_id: int,
+        physical_offset: int,
+        size: int,
+        tags_code: int,
+        store_time_ms: int,
+        properties: str,
+    ) -> None:
+        base = _number(find(properties, Property.INNER_BASE))
+        count = _number(find(properties, Property.INNER_NUM))
+        if base < 0 or count <= 0:
+            log.error("left out plain message of a batch topic topic=%s physical_offset=%d", topic, physical_offset)
+            return
+        try:
+            self._queues.put_batch(topic, queue_id, physical_offset, size, tags_code, store_time_ms, base, count)
+        except StoreError as error:
+            self.note_damage(Damage(physical_offset, physical_offset + size, str(error)))
+
+    def _light_targets(self, names: str, topic: str, properties: str, queue_id: int) -> list[tuple[str, int, int]]:
+        """(light queue, queue id, queue offset) for each that this message goes to."""
+        offsets = (find(properties, Property.INNER_MULTI_QUEUE_OFFSET) or "").split(",")
+        targets = names.split(",")
+        if topic.startswith(_NOT_MULTI_DISPATCHED) or topic == SCHEDULE_TOPIC:
+            return []
+        if len(targets) != len(offsets):
+            log.error("left out light queues topic=%s names=%d offsets=%d", topic, len(targets), len(offsets))
+            return []
+        found: list[tuple[str, int, int]] = []
+        for index in range(len(targets)):
+            queue_offset = _number(offsets[index])
+            if queue_offset >= 0 and "/" not in targets[index]:
+                is_light = self._lmq and targets[index].startswith(LMQ_PREFIX)
+                found.append((targets[index], 0 if is_light else queue_id, queue_offset))
+        return found
+
+    def _put_light(
+        self,
+        names: str,
+        topic: str,
+        physical_offset: int,
+        size: int,
+        tags_code: int,
+        store_time_ms: int,
+        properties: str,
+        queue_id: int,
+    ) -> None:
+        for name, light_queue_id, queue_offset in self._light_targets(names, topic, properties, queue_id):
+            try:
+                self._queues.put(name, light_queue_id, physical_offset, size, tags_code, store_time_ms, queue_offset)
+            except StoreError as error:
+                log.error("left out light queue topic=%s error=%s", topic, error)
+
+    def _notify_light(
+        self,
+        names: str,
+        topic: str,
+        tags_code: int,
+        store_time_ms: int,
+        bitmap: bytes | None,
+        properties: str,
+        queue_id: int,
+    ) -> None:
+        assert self.on_arrival is not None
+        for name, light_queue_id, queue_offset in self._light_targets(names, topic, properties, queue_id):
+            self.on_arrival(name, light_queue_id, queue_offset + 1, tags_code, store_time_ms, bitmap, properties)
+
+
+def parse_delay_levels(text: str) -> list[int]:
+    """Delays in ms of the levels 1, 2, ... of a text like "1s 5m 2h"."""
+    levels: list[int] = []
+    for word in text.split():
+        unit_ms = _UNIT_MS.get(word[-1:])
+        if unit_ms is None or not word[:-1].isdecimal():
+            raise StoreError(f"messageDelayLevel has {word!r}: a number and one of s, m, h, d is expected")
+        levels.append(int(word[:-1]) * unit_ms)
+    return levels
+
+
+def _number(text: str | None) -> int:
+    """A number of decimal digits, -1 for anything else."""
+    return int(text) if text is not None and text.isascii() and text.isdecimal() and len(text) < 19 else -1

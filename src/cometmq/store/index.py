@@ -1,0 +1,375 @@
+"""The key index: from a key, a unique id or a tag to the messages that carry it.
+
+    index/<time of creation, yyyyMMddHHmmssSSS, local time>        40 + 4 * slots + 20 * entries bytes
+
+     0  begin time, ms    8      24  end offset     8        slot:   number of its newest entry, 0 for none    4
+     8  end time, ms      8      32  slots in use   4        entry:  key hash                                  4
+    16  begin offset      8      36  next entry     4                physical offset                           8
+    40  slots, then entries                                          seconds since begin time                  4
+                                                                     previous entry of the slot, 0 for none    4
+
+Entry 0 is never used, so a full file holds one less than it has room for. Hashed are `topic#key` for the unique id
+and every key, and `topic#T#tag` for the tag. Two keys may have the same hash: who asks must compare the real keys.
+
+A file is mapped for writing, so its blocks are owned before they are touched: header and slots when it is made, entries
+ahead of need in pieces; a full disk shows as DiskFull and not as SIGBUS. Queries read with pread(): they may run in
+another thread.
+
+A file that became full is synced. Its end time goes to the checkpoint when the log is flushed as far as the file knows
+it: after a crash a file that ends later is deleted and made again from the log.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from struct import Struct
+from typing import TYPE_CHECKING, Final
+
+from cometmq.clock import Clock
+from cometmq.errors import StoreError
+from cometmq.store.disk import Disk, File
+from cometmq.store.options import StoreOptions
+
+if TYPE_CHECKING:
+    from mypy_extensions import i64
+
+log = logging.getLogger(__name__)
+
+HEADER_BYTES: Final = 40
+SLOT_BYTES: Final = 4
+ENTRY_BYTES: Final = 20
+_HEADER: Final = Struct(">qqqqii")
+_ENTRY: Final = Struct(">iqii")
+_I32: Final = Struct(">i")
+_I32_MAX: Final = 0x7FFFFFFF
+_AHEAD_BYTES: Final = 4 << 20
+_TOPICS_CACHED_MAX: Final = 10_000
+_NAME_DIGITS: Final = 17
+
+KEY: Final = "K"
+TAG: Final = "T"
+
+
+class IndexFile:
+    __slots__ = (
+        "file",
+        "slots",
+        "entries",
+        "begin_time_ms",
+        "end_time_ms",
+        "begin_offset",
+        "end_offset",
+        "slots_used",
+        "count",
+        "synced",
+        "_map",
+        "_reserved_bytes",
+    )
+
+    def __init__(self, file: File, slots: int, entries: int) -> None:
+        self.file: File = file
+        self.slots: int = slots
+        self.entries: int = entries
+        self.synced: bool = False
+        self._map: memoryview | None = None
+        self._reserved_bytes: int = 0
+        fields: tuple[int, int, int, int, int, int] = _HEADER.unpack(file.pread(0, HEADER_BYTES))
+        self.begin_time_ms: int = fields[0]
+        self.end_time_ms: int = fields[1]
+        self.begin_offset: int = fields[2]
+        self.end_offset: int = fields[3]
+        self.slots_used: int = fields[4]
+        self.count: int = max(1, fields[5])
+
+    @property
+    def is_full(self) -> bool:
+        return self.count >= self.entries
+
+    def continue_from(self, end_offset: int, end_time_ms: int) -> None:
+        """A new file starts where the one before it ended."""
+        self._reserve(HEADER_BYTES + SLOT_BYTES * self.slots)
+        self.begin_offset = self.end_offset = end_offset
+        self.begin_time_ms = self.end_time_ms = end_time_ms
+        self._write_header(0)
+
+    def put(self, key_hash: int, physical_offset: int, store_time_ms: int) -> None:
+        """Add an entry; the file must not be full. DiskFull if there is no room for more entries."""
+        count = self.count
+        entry_at = HEADER_BYTES + SLOT_BYTES * self.slots + ENTRY_BYTES * count
+        if entry_at + ENTRY_BYTES > self._reserved_bytes:
+            self._reserve(entry_at + ENTRY_BYTES)
+        view = self._map
+        assert view is not None
+        slot_at = HEADER_BYTES + SLOT_BYTES * (key_hash % self.slots)
+        previous: int = _I32.unpack_from(view, slot_at)[0]
+        if previous < 0 or previous > count:
+            previous = 0
+        seconds = 0
+        if 0 < self.begin_time_ms < store_time_ms:
+            seconds = min((store_time_ms - self.begin_time_ms) // 1000, _I32_MAX)
+        _ENTRY.pack_into(view, entry_at, key_hash, physical_offset, seconds, previous)
+        _I32.pack_into(view, slot_at, count)
+        if count <= 1:
+            self.begin_offset = physical_offset
+            self.begin_time_ms = store_time_ms
+        if previous == 0:
+            self.slots_used += 1
+        self.count = count + 1
+        self.end_offset = physical_offset
+        self.end_time_ms = store_time_ms
+        self._write_header(self.count)
+
+    def _write_header(self, count: int) -> None:
+        assert self._map is not None
+        _HEADER.pack_into(
+            self._map,
+            0,
+            self.begin_time_ms,
+            self.end_time_ms,
+            self.begin_offset,
+            self.end_offset,
+            self.slots_used,
+            count,
+        )
+
+    def _reserve(self, needed_bytes: int) -> None:
+        """Own the blocks up to here and some more, then map the file."""
+        if self._reserved_bytes == 0:
+            needed_bytes = max(needed_bytes, HEADER_BYTES + SLOT_BYTES * self.slots)
+        target = min(self.file.size, needed_bytes + _AHEAD_BYTES)
+        self.file.allocate(self._reserved_bytes, target - self._reserved_bytes)
+        self._reserved_bytes = target
+        if self._map is None:
+            self._map = memoryview(self.file.map())
+
+    def find(self, key_hash: int, count_max: int, begin_ms: int, end_ms: int, found: list[int]) -> None:
+        """Add the offsets of matching entries, newest first, until there are `count_max`."""
+        count = self.count
+        slot_at = HEADER_BYTES + SLOT_BYTES * (key_hash % self.slots)
+        number: int = _I32.unpack(self.file.pread(slot_at, SLOT_BYTES))[0]
+        if number > count or count <= 1:
+            return
+        entries_at = HEADER_BYTES + SLOT_BYTES * self.slots
+        while number > 0 and len(found) < count_max:
+            entry_hash, physical_offset, seconds, previous = _ENTRY.unpack(
+                self.file.pread(entries_at + ENTRY_BYTES * number, ENTRY_BYTES)
+            )
+            if seconds < 0:
+                return
+            entry_ms = self.begin_time_ms + seconds * 1000
+            if entry_hash == key_hash and begin_ms <= entry_ms <= end_ms:
+                found.append(physical_offset)
+            # Links only lead back; one that does not would never end.
+            if previous >= number or entry_ms < begin_ms:
+                return
+            number = previous
+
+    def overlaps(self, begin_ms: int, end_ms: int) -> bool:
+        return begin_ms <= self.end_time_ms and end_ms >= self.begin_time_ms
+
+    def sync(self) -> None:
+        self.file.sync()
+
+    def close(self) -> None:
+        self._map = None
+        self._reserved_bytes = 0
+        self.file.close()
+
+
+class Index:
+    def __init__(self, disk: Disk, options: StoreOptions, clock: Clock) -> None:
+        self.files: list[IndexFile] = []
+        # The newest message that is indexed; -1: none is.
+        self.newest_offset: int = -1
+        self._disk: Disk = disk
+        self._clock: Clock = clock
+        self._directory: str = options.path("index")
+        self._slots: int = options.index_slots
+        self._entries: int = options.index_entries
+        self._file_bytes: int = HEADER_BYTES + SLOT_BYTES * self._slots + ENTRY_BYTES * self._entries
+        self._topic_hashes: dict[str, int] = {}
+
+    # Building
+
+    def put(self, topic: str, physical_offset: int, store_time_ms: int, unique_key: str, keys: str, tag: str) -> None:
+        """Index one message under all its keys; "" where it has none. One that is already there is left out.
+
+        StoreError or OSError: no file could be had, nothing or only some keys are there; put the message again.
+        """
+        if physical_offset <= self.newest_offset:
+            return
+        seed = self._topic_hashes.get(topic)
+        if seed is None:
+            seed = self._add_topic(topic)
+        if unique_key:
+            self._put_hash(_hash_on(seed, unique_key), physical_offset, store_time_ms)
+        if keys:
+            for key in keys.split(" "):
+                if key:
+                    self._put_hash(_hash_on(seed, key), physical_offset, store_time_ms)
+        if tag:
+            self._put_hash(_hash_on(_hash_on(seed, "T#"), tag), physical_offset, store_time_ms)
+        if self.files and self.files[-1].end_offset == physical_offset:
+            self.newest_offset = physical_offset
+
+    def _add_topic(self, topic: str) -> int:
+        if len(self._topic_hashes) >= _TOPICS_CACHED_MAX:
+            self._topic_hashes.clear()
+        seed = self._topic_hashes[topic] = _hash_on(0, topic + "#")
+        return seed
+
+    def _put_hash(self, text_hash: int, physical_offset: int, store_time_ms: int) -> None:
+        # abs() of the smallest number is not a 32-bit number; RocketMQ takes 0.
+        key_hash = 0 if text_hash == -0x80000000 else abs(text_hash)
+        files = self.files
+        file = files[-1] if files else None
+        if file is None or file.count >= file.entries:
+            file = self._add_file()
+        file.put(key_hash, physical_offset, store_time_ms)
+
+    def _add_file(self) -> IndexFile:
+        now_ms = self._clock.now_ms()
+        path = self._path(now_ms)
+        while self._disk.exists(path):
+            now_ms += 1
+            path = self._path(now_ms)
+        file = IndexFile(
+            self._disk.open(path, self._file_bytes, create=True, allocate=False), self._slots, self._entries
+        )
+        try:
+            if self.files:
+                file.continue_from(self.files[-1].end_offset, self.files[-1].end_time_ms)
+            else:
+                file.continue_from(0, 0)
+        except (StoreError, OSError):
+            file.close()
+            self._disk.remove(path)
+            raise
+        self.files.append(file)
+        return file
+
+    def _path(self, now_ms: int) -> str:
+        seconds, milliseconds = divmod(now_ms, 1000)
+        return os.path.join(
+            self._directory, time.strftime("%Y%m%d%H%M%S", time.localtime(seconds)) + f"{milliseconds:03d}"
+        )
+
+    # Finding
+
+    def query(self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int, kind: str = KEY) -> list[int]:
+        """Physical offsets of messages that may carry the key, newest first. `kind` TAG: `key` is a tag."""
+        text = f"{topic}#T#{key}" if kind == TAG else f"{topic}#{key}"
+        text_hash = _hash_on(0, text)
+        key_hash = 0 if text_hash == -0x80000000 else abs(text_hash)
+        found: list[int] = []
+        for file in reversed(self.files.copy()):
+            if file.overlaps(begin_ms, end_ms):
+                file.find(key_hash, count_max, begin_ms, end_ms, found)
+            if file.begin_time_ms < begin_ms or len(found) >= count_max:
+                break
+        return found
+
+    # Loading, cutting, expiring
+
+    def load(self, crashed: bool, safe_time_ms: int) -> None:
+        """Take what is in the directory; after a crash only the files that end at or before `safe_time_ms`."""
+        for name in self._disk.list_files(self._directory):
+            path = os.path.join(self._directory, name)
+            if len(name) != _NAME_DIGITS or not name.isdecimal():
+                raise StoreError(f"{path} is no index file (17 digits): move it elsewhere")
+            length = self._disk.size(path)
+            if length != self._file_bytes and length != 0:
+                raise StoreError(
+                    f"{path} has {length} bytes, but maxHashSlotNum {self._slots} and maxIndexNum {self._entries} make "
+                    f"{self._file_bytes}: set them to what this store was made with, or move the file away"
+                )
+            file = None if length == 0 else self._open(path)
+            if file is None or (crashed and file.end_time_ms > safe_time_ms) or not self._follows(file):
+                log.warning("removed index file path=%s crashed=%s", path, crashed)
+                self._disk.remove(path)
+                continue
+            # What a crash could spoil is gone, and a full file was synced before its time went to the checkpoint.
+            file.synced = file.is_full
+            self.files.append(file)
+        self._set_newest()
+
+    def _open(self, path: str) -> IndexFile:
+        file = self._disk.open(path, self._file_bytes, create=False, allocate=False)
+        return IndexFile(file, self._slots, self._entries)
+
+    def _follows(self, file: IndexFile) -> bool:
+        """A header that makes sense after the files before it."""
+        if file.count > file.entries or file.end_offset < file.begin_offset or file.slots_used > file.count:
+            return False
+        return not self.files or file.begin_offset >= self.files[-1].end_offset
+
+    def _set_newest(self) -> None:
+        self.newest_offset = -1
+        if self.files and (self.files[-1].count > 1 or len(self.files) > 1):
+            self.newest_offset = self.files[-1].end_offset
+
+    def cut(self, log_end: int) -> bool:
+        """Remove the files that know messages at `log_end` or behind it. True if there were any."""
+        kept = len(self.files)
+        while self.files and self.newest_offset >= log_end:
+            self._remove(len(self.files) - 1)
+            self._set_newest()
+        return len(self.files) < kept
+
+    def delete_expired(self, log_min: int) -> int:
+        """Remove files that only know messages before `log_min`, never the last one. Returns how many."""
+        removed = 0
+        while len(self.files) > 1 and self.files[0].end_offset < log_min:
+            self._remove(0)
+            removed += 1
+        return removed
+
+    def destroy_all(self) -> None:
+        while self.files:
+            self._remove(0)
+        self._set_newest()
+
+    def _remove(self, number: int) -> None:
+        file = self.files.pop(number)
+        file.close()
+        self._disk.remove(file.file.path)
+
+    # Flushing
+
+    def to_sync(self) -> list[IndexFile]:
+        """Full files that are not on disk yet: sync() each, in any thread, then set `synced`."""
+        return [file for file in self.files if file.is_full and not file.synced]
+
+    def safe_time_ms(self, log_flushed_offset: int) -> int:
+        """The end time of the newest full file that a crash cannot spoil; 0 if there is none."""
+        safe_ms = 0
+        for file in self.files:
+            if not file.synced or file.end_offset >= log_flushed_offset:
+                break
+            safe_ms = file.end_time_ms
+        return safe_ms
+
+    def flush_now(self) -> None:
+        """Sync all files, as before a stop."""
+        for file in self.files:
+            if not file.synced:
+                file.sync()
+                file.synced = file.is_full
+
+    def close(self) -> None:
+        for file in self.files:
+            file.close()
+
+
+def _hash_on(seed: int, text: str) -> int:
+    """Java's hash of a text whose first part has the hash `seed`, and whose rest is `text`."""
+    value: i64 = seed & 0xFFFFFFFF
+    for index in range(len(text)):
+        unit: i64 = ord(text[index])
+        if unit > 0xFFFF:
+            value = 31 * value + (0xD7C0 + (unit >> 10))
+            unit = 0xDC00 | (unit & 0x3FF)
+        value = (31 * value + unit) & 0xFFFFFFFF
+    return value - ((value & 0x80000000) << 1)
