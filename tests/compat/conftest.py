@@ -5,6 +5,9 @@ java55      the 5.5.0 client only
 foreign     the Go and the Node client, one after the other
 mqadmin     the 5.5.0 admin tool
 cluster     RocketMQ's own name server and broker, shared by all tests: use `topic`, leave no settings changed
+pair        RocketMQ's name server and ours, fed by one Java broker
+namesrv     address of one name server of the pair: a test that takes it runs against both
+second      one more broker in the pair's cluster, which a test may treat badly
 topic       a topic name that no other test uses
 """
 
@@ -14,6 +17,7 @@ import itertools
 import os
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -22,7 +26,7 @@ from tests.compat.harness.admin import MqAdmin
 from tests.compat.harness.build import ToolMissing
 from tests.compat.harness.foreign import CLIENTS, ForeignClient
 from tests.compat.harness.processes import LIVE
-from tests.compat.harness.servers import JavaBroker, JavaNameServer
+from tests.compat.harness.servers import CometNameServer, JavaBroker, JavaNameServer
 from tests.compat.harness.shell import JavaShell
 from tests.support.require import unavailable
 
@@ -31,7 +35,7 @@ from tests.support.require import unavailable
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
     if report.failed:
-        report.sections += [(f"log of {child.name}", child.log_tail()) for child in LIVE]
+        report.sections += [(f"log of {child.name}", child.log_tail(15)) for child in LIVE]
     return report
 
 
@@ -94,6 +98,41 @@ def cluster(jars: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cl
     directory = tmp_path_factory.mktemp("java-cluster")
     with JavaNameServer(directory).start() as namesrv, JavaBroker(directory, namesrv.address).start() as broker:
         yield Cluster(namesrv, broker)
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """RocketMQ's name server and ours, fed by one broker."""
+
+    java: JavaNameServer
+    comet: CometNameServer
+    broker: JavaBroker
+
+    @property
+    def addresses(self) -> tuple[str, str]:
+        return self.java.address, self.comet.address
+
+
+@pytest.fixture(scope="session")
+def pair(jars: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    directory = tmp_path_factory.mktemp("pair")
+    with (
+        JavaNameServer(directory).start() as java,
+        CometNameServer(directory).start() as comet,
+        JavaBroker(directory, f"{java.address};{comet.address}").start() as broker,
+    ):
+        yield Pair(java, comet, broker)
+
+
+@pytest.fixture(params=["java", "comet"])
+def namesrv(request: pytest.FixtureRequest, pair: Pair) -> str:
+    return pair.java.address if request.param == "java" else pair.comet.address
+
+
+@pytest.fixture
+def second(pair: Pair, tmp_path: Path) -> Iterator[JavaBroker]:
+    with JavaBroker(tmp_path, pair.broker.namesrv, name="broker-b").start() as broker:
+        yield broker
 
 
 TOPIC_NUMBERS = itertools.count(1)

@@ -151,7 +151,7 @@ class Child:
             return file.read().decode("utf-8", "replace")
 
     def log_tail(self, lines: int = 40) -> str:
-        text = self.log().splitlines()[-lines:] if self.log_path.exists() else []
+        text = [line[:200] for line in self.log().splitlines()[-lines:]] if self.log_path.exists() else []
         return f"--- last lines of {self.log_path}\n" + "\n".join(text)
 
     def __enter__(self) -> Self:

@@ -29,8 +29,9 @@ CONSUME = """
     c.subscribe(args[1], "*");
     c.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
         for (MessageExt m : messages) {
-            emit("body", m.getBody(), "msgId", m.getMsgId(), "tags", m.getTags(), "keys", m.getKeys(),
-                "queueId", m.getQueueId(), "queueOffset", m.getQueueOffset(), "times", m.getReconsumeTimes());
+            emit("body", m.getBody(), "msgId", m.getMsgId(), "broker", m.getBrokerName(),
+                "tags", m.getTags(), "keys", m.getKeys(), "queueId", m.getQueueId(), "queueOffset", m.getQueueOffset(),
+                "times", m.getReconsumeTimes());
         }
         return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
     });

@@ -133,10 +133,14 @@ class JavaBroker(Child):
         log = self.log(since_start=True)
         if all(f"name server completed. TargetHost={it}" in log for it in self.namesrv.split(";")):
             return True
-        permission = self.settings.get("brokerPermission", 6)
-        call(self.address, UPDATE_BROKER_CONFIG, body=f"brokerPermission={permission}".encode())
+        self.register()
         time.sleep(POKE_S)
         return False
+
+    def register(self) -> None:
+        """Make it register with its name servers now, all topics, as something new."""
+        permission = self.settings.get("brokerPermission", 6)
+        call(self.address, UPDATE_BROKER_CONFIG, body=f"brokerPermission={permission}".encode())
 
     def command(self) -> Sequence[str]:
         conf = self.directory / f"{self.name}.conf"
