@@ -180,10 +180,10 @@ class Segments:
         self.prepared[segment.start] = segment
 
     def wanted(self) -> list[int]:
-        """Offsets of the segments that should be prepared now, nearest first."""
+        """Offsets of the segments that should be prepared now, nearest first. A new log begins at 0."""
         last = self.last()
         if last is None:
-            return []
+            return [0] if 0 not in self.prepared else []
         ahead = 2 if self.segment_bytes <= AHEAD_AT_ONCE_BYTES_MAX else 1 if last.wrote * 2 >= last.size else 0
         starts = [last.end + number * self.segment_bytes for number in range(ahead)]
         return [start for start in starts if start not in self.prepared]
