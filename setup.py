@@ -22,6 +22,14 @@ from setuptools.command.build_ext import build_ext
 # Compiled together, in one group. A path listed here must exist: a renamed module ends the build
 # instead of quietly running interpreted.
 HOT_MODULES: tuple[str, ...] = (
+    "src/cometmq/net/calls.py",
+    "src/cometmq/net/connection.py",
+    "src/cometmq/net/dispatch.py",
+    "src/cometmq/net/endpoint.py",
+    "src/cometmq/net/intake.py",
+    "src/cometmq/net/output.py",
+    "src/cometmq/net/serving.py",
+    "src/cometmq/net/waiting.py",
     "src/cometmq/wire/command.py",
     "src/cometmq/wire/frame.py",
     "src/cometmq/wire/json_header.py",

@@ -6,7 +6,8 @@
     ├── RequestError              one request is refused; becomes a response with `code` and `remark`
     └── CallError                 a call to a peer failed
         ├── ConnectFailed         no connection in time
-        ├── SendFailed            the request did not leave
+        ├── SendFailed            the connection did not carry the request
+        │   └── ConnectionLost    ... or broke between the request and its answer
         ├── CallTimeout           no answer in time; the peer may have acted on it
         └── TooManyCalls          the bound on calls in flight was reached before the request was written
 """
@@ -42,7 +43,11 @@ class ConnectFailed(CallError):
 
 
 class SendFailed(CallError):
-    """The request was not written; nothing happened at the peer."""
+    """The request was not written; nothing happened at the peer (but see `ConnectionLost`)."""
+
+
+class ConnectionLost(SendFailed):
+    """The connection closed after the request was written; whether the peer acted is unknown."""
 
 
 class CallTimeout(CallError):

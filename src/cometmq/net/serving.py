@@ -1,0 +1,109 @@
+"""One request: from its code to its handler, and from whatever the handler did to its answer.
+
+    code -> route -> family full or rejecting?  code 2      [OVERLOAD], [REJECTREQUEST]
+         -> none                                code 3      with the number
+    hook or handler raises RequestError         its code and remark
+                    raises anything else        code 1      with a short text
+    handler returns a Command                   that
+                    an awaitable                a task; its result, later
+                    None                        whatever `connection.answer` is given, later
+"""
+
+import asyncio
+from collections.abc import Awaitable
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from cometmq.errors import CometError, RequestError
+from cometmq.net.dispatch import Family
+from cometmq.net.endpoint import Endpoint
+from cometmq.wire.codes import Response
+from cometmq.wire.command import FLAG_ONEWAY, Command, reply
+
+if TYPE_CHECKING:
+    from cometmq.net.connection import Connection
+
+# Clients of RocketMQ up to 5.3.1 do not know GO_AWAY.
+GO_AWAY_VERSION: Final = 475
+
+REMARK_CHARACTERS_MAX: Final = 512
+
+
+def serve(connection: "Connection", request: Command) -> None:
+    endpoint = connection.endpoint
+    if endpoint.leaving and request.version > GO_AWAY_VERSION and not request.flag & FLAG_ONEWAY:
+        connection.respond(request, reply(request, Response.GO_AWAY, "the server is stopping, connect again"))
+        return
+    route = endpoint.dispatcher.routes.get(request.code)
+    if route is None:
+        route = endpoint.dispatcher.default
+        if route is None:
+            remark = f"request code {request.code} is not supported"
+            connection.respond(request, reply(request, Response.REQUEST_CODE_NOT_SUPPORTED, remark))
+            return
+    family = route.family
+    connection.serving = request
+    try:
+        if family.reject is not None or family.waiting >= family.waiting_max:
+            refusal = family.refusal()
+            if refusal is not None:
+                connection.serving = None
+                _refuse(connection, request, family, refusal)
+                return
+        if endpoint.hooks:
+            endpoint.run_before(connection.peer_text, request)
+        result = route.handler(connection, request)
+    except Exception as error:
+        connection.serving = None
+        connection.respond(request, answer_to(endpoint, request, error))
+        return
+    # The handler may have called `answer` itself: then `serving` is no longer this request.
+    if isinstance(result, Command):
+        if connection.serving is request:
+            connection.serving = None
+            connection.respond(request, result)
+    elif result is not None:
+        connection.serving = None
+        _start(connection, request, family, result)
+    elif connection.serving is request and not request.flag & FLAG_ONEWAY:
+        connection.hold(request, family, False)
+    connection.serving = None
+
+
+def _refuse(connection: "Connection", request: Command, family: Family, remark: str) -> None:
+    family.refused += 1
+    connection.endpoint.log_refused.warning(
+        "refuse request code=%d peer=%s family=%s cause=%s", request.code, connection.peer_text, family.name, remark
+    )
+    connection.respond(request, reply(request, Response.SYSTEM_BUSY, remark))
+
+
+def _start(connection: "Connection", request: Command, family: Family, work: Awaitable[Command | None]) -> None:
+    """Run what an asynchronous handler returned."""
+    endpoint = connection.endpoint
+    task: asyncio.Future[Command | None] = asyncio.ensure_future(work, loop=endpoint.loop)
+    connection.hold(request, family, True)
+    endpoint.tasks.add(task)
+    task.add_done_callback(partial(_finish, connection, request))
+
+
+def _finish(connection: "Connection", request: Command, task: "asyncio.Future[Command | None]") -> None:
+    connection.endpoint.tasks.discard(task)
+    response: Command | None = None
+    if not task.cancelled():
+        error = task.exception()
+        if isinstance(error, Exception):
+            response = answer_to(connection.endpoint, request, error)
+        elif error is None:
+            response = task.result()
+    connection.answer(request, response)
+
+
+def answer_to(endpoint: Endpoint, request: Command, error: Exception) -> Command:
+    """The answer for a request whose handler or hook raised `error`."""
+    if isinstance(error, RequestError):
+        return reply(request, error.code, error.remark)
+    trace = None if isinstance(error, CometError) else error
+    endpoint.log_failed.warning("fail request code=%d error=%s", request.code, error, error=trace)
+    text = f"{type(error).__name__}: {error}"[:REMARK_CHARACTERS_MAX]
+    return reply(request, Response.SYSTEM_ERROR, text.encode(errors="replace").decode())

@@ -1,0 +1,235 @@
+"""TLS: contexts from files, the watch over those files, and a session without I/O.
+
+Whether a connection may be plain or TLS is decided by its first byte and the mode (docs/decisions/0004-tls.md):
+
+    mode          first byte 0x16                        other
+    disabled      closed                                 plain
+    permissive    TLS if there is a context, else closed plain
+    enforcing     TLS                                    closed
+
+`TlsSession` turns ciphertext into plaintext and back over two memory buffers; the connection moves the bytes.
+
+The files are looked at every 500 ms. A changed trust file, or a certificate and a key that have both changed, makes a
+new context for connections to come; open ones keep theirs. A key alone changes nothing, because it does not fit the
+certificate yet. A pair that does not load leaves the old context in use until its files change again.
+"""
+
+import hashlib
+import logging
+import ssl
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cometmq.clock import Clock, Timer
+from cometmq.errors import CometError, WireError
+
+logger = logging.getLogger(__name__)
+
+DISABLED = "disabled"
+PERMISSIVE = "permissive"
+ENFORCING = "enforcing"
+
+WATCH_S = 0.5
+RECORD_BYTES = 16_384
+
+_CLIENT_AUTH = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "require": ssl.CERT_REQUIRED}
+
+
+@dataclass(frozen=True, slots=True)
+class TlsSettings:
+    """The server's side. Any mode that is not one of the three counts as permissive, as in RocketMQ."""
+
+    mode: str = PERMISSIVE
+    certificate_path: str | None = None
+    key_path: str | None = None
+    key_password: str | None = field(default=None, repr=False)
+    trust_path: str | None = None
+    client_auth: str = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class ClientTls:
+    """The client's side. Without `verify` any certificate is taken; host names are never compared, as in RocketMQ."""
+
+    verify: bool = False
+    trust_path: str | None = None
+    certificate_path: str | None = None
+    key_path: str | None = None
+    key_password: str | None = field(default=None, repr=False)
+
+
+def server_context(settings: TlsSettings) -> ssl.SSLContext:
+    """Raises CometError that names the file or setting at fault."""
+    if settings.client_auth not in _CLIENT_AUTH:
+        raise CometError(f"client auth is {settings.client_auth!r}, known are {', '.join(_CLIENT_AUTH)}")
+    if settings.client_auth != "none" and settings.trust_path is None:
+        raise CometError(f"client auth {settings.client_auth!r} needs a trust file to check certificates with")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    if settings.certificate_path is None or settings.key_path is None:
+        raise CometError("certificate and key paths are not both set")
+    _load_pair(context, settings.certificate_path, settings.key_path, settings.key_password)
+    if settings.trust_path is not None:
+        _load_trust(context, settings.trust_path)
+    context.verify_mode = _CLIENT_AUTH[settings.client_auth]
+    return context
+
+
+def client_context(settings: ClientTls) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.check_hostname = False
+    if settings.verify:
+        if settings.trust_path is None:
+            raise CometError("verifying the server needs a trust file")
+        _load_trust(context, settings.trust_path)
+    else:
+        context.verify_mode = ssl.CERT_NONE
+    if settings.certificate_path is not None and settings.key_path is not None:
+        _load_pair(context, settings.certificate_path, settings.key_path, settings.key_password)
+    return context
+
+
+def _load_pair(context: ssl.SSLContext, certificate: str, key: str, password: str | None) -> None:
+    try:
+        # Without a password function OpenSSL would ask at the terminal.
+        context.load_cert_chain(certificate, key, password=lambda: password or "")
+    except (OSError, ValueError) as error:
+        raise CometError(f"certificate {certificate} with key {key} does not load: {error}") from error
+
+
+def _load_trust(context: ssl.SSLContext, path: str) -> None:
+    try:
+        context.load_verify_locations(path)
+    except OSError as error:
+        raise CometError(f"trust file {path} does not load: {error}") from error
+
+
+class TlsSession:
+    """One connection's TLS, between bytes and bytes. `ready` after the handshake, `closed` after the peer's goodbye."""
+
+    __slots__ = ("_incoming", "_object", "_outgoing", "closed", "ready")
+
+    def __init__(self, context: ssl.SSLContext, server_side: bool) -> None:
+        self._incoming = ssl.MemoryBIO()
+        self._outgoing = ssl.MemoryBIO()
+        self._object = context.wrap_bio(self._incoming, self._outgoing, server_side=server_side)
+        self.ready = False
+        self.closed = False
+
+    def feed(self, data: bytes) -> bytes:
+        """Take what the socket gave (nothing, to begin a handshake); gives plaintext. Raises WireError."""
+        self._incoming.write(data)
+        try:
+            if not self.ready:
+                self._object.do_handshake()
+                self.ready = True
+            return self._read_all()
+        except ssl.SSLWantReadError:
+            return b""
+        except ssl.SSLError as error:
+            raise WireError(f"TLS failed: {error}") from error
+
+    def _read_all(self) -> bytes:
+        chunks: list[bytes] = []
+        try:
+            while chunk := self._object.read(RECORD_BYTES):
+                chunks.append(chunk)
+            self.closed = True
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLZeroReturnError:
+            self.closed = True
+        return b"".join(chunks)
+
+    def write(self, data: bytes) -> None:
+        rest = memoryview(data)
+        while rest:
+            rest = rest[self._object.write(rest) :]
+
+    def close(self) -> None:
+        """Say goodbye, if the session got that far."""
+        try:
+            self._object.unwrap()
+        except (ssl.SSLError, ValueError):
+            return
+
+    def take(self) -> bytes:
+        """What must be written to the socket now."""
+        return self._outgoing.read()
+
+
+class ServerTls:
+    """The mode, and the context of the moment."""
+
+    def __init__(self, settings: TlsSettings, clock: Clock) -> None:
+        self.mode = settings.mode if settings.mode in (DISABLED, ENFORCING) else PERMISSIVE
+        self.context: ssl.SSLContext | None = None
+        self._settings = settings
+        self._clock = clock
+        self._prints: dict[str, bytes] = {}
+        self._changed: set[str] = set()
+        self._timer: Timer | None = None
+
+    def start(self) -> None:
+        """Build the context and begin to watch. Raises CometError only if plain connections are not allowed either."""
+        if self.mode == DISABLED:
+            return
+        paths = (self._settings.certificate_path, self._settings.key_path, self._settings.trust_path)
+        self._prints = {path: fingerprint(path) for path in paths if path is not None}
+        if not self._prints and self.mode == PERMISSIVE:
+            return
+        try:
+            self.context = server_context(self._settings)
+        except CometError as error:
+            if self.mode == ENFORCING:
+                raise CometError(f"TLS is enforced but has no context: {error}") from error
+            logger.warning("skip tls mode=%s cause=%s", self.mode, error)
+        self._timer = self._clock.call_later(WATCH_S, self._watch)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def admit(self, secure: bool) -> TlsSession | None:
+        """A session for a TLS peer, None for a plain one; WireError for one that the mode does not allow."""
+        if not secure:
+            if self.mode == ENFORCING:
+                raise WireError("plain connection, but TLS is enforced (tls.server.mode)")
+            return None
+        if self.mode == DISABLED:
+            raise WireError("TLS connection, but TLS is disabled (tls.server.mode)")
+        if self.context is None:
+            raise WireError("TLS connection, but there is no certificate (tls.server.certPath, tls.server.keyPath)")
+        return TlsSession(self.context, server_side=True)
+
+    def _watch(self) -> None:
+        self._timer = self._clock.call_later(WATCH_S, self._watch)
+        found = {path: fingerprint(path) for path in self._prints}
+        changed = {path for path, print_ in found.items() if print_ and print_ != self._prints[path]}
+        if not changed:
+            return
+        self._prints |= {path: found[path] for path in changed}
+        self._changed |= changed
+        pair = {self._settings.certificate_path, self._settings.key_path}
+        if self._settings.trust_path in self._changed or pair <= self._changed:
+            self._reload()
+
+    def _reload(self) -> None:
+        try:
+            self.context = server_context(self._settings)
+        except CometError as error:
+            logger.warning("keep tls context cause=%s", error)
+            return
+        logger.info("reload tls files=%s", ",".join(sorted(self._changed)))
+        self._changed.clear()
+
+
+def fingerprint(path: str) -> bytes:
+    """A hash of a file's content; empty if it cannot be read, as in the middle of its replacement."""
+    try:
+        return hashlib.sha256(Path(path).read_bytes()).digest()
+    except OSError:
+        return b""
