@@ -23,7 +23,6 @@ class NameServerConfig:
     # RocketMQ listens on 0.0.0.0; a server without access control is only local until told otherwise.
     bind_address: str = setting("bindAddress", "127.0.0.1")
     idle_timeout_s: int = setting("serverChannelMaxIdleTimeSeconds", 120, least=1)
-    backlog: int = setting("serverSocketBacklog", 1024, least=1)
     shut_down_gracefully: bool = setting("enableShutdownGracefully", False)
     shut_down_wait_s: int = setting("shutdownWaitTimeSeconds", 30)
 
@@ -64,11 +63,11 @@ class NameServerConfig:
 
     @property
     def kv_file(self) -> Path:
-        return Path(self.kv_config_path or _home_file("kvConfig.json"))
+        return Path(self.kv_config_path or _home_file("kvConfig.json")).absolute()
 
     @property
     def config_file(self) -> Path:
-        return Path(self.config_store_path or _home_file("namesrv.properties"))
+        return Path(self.config_store_path or _home_file("namesrv.properties")).absolute()
 
 
 # RocketMQ settings of a name server that mean nothing here (threads, Netty, a controller inside). They are accepted,
@@ -84,6 +83,7 @@ NAME_SERVER_INERT: Final = {
     "serverOnewaySemaphoreValue": "256",
     "serverPooledByteBufAllocatorEnable": "true",
     "serverSelectorThreads": "3",
+    "serverSocketBacklog": "1024",
     "serverSocketRcvBufSize": "0",
     "serverSocketSndBufSize": "0",
     "serverWorkerThreads": "8",

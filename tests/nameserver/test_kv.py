@@ -76,7 +76,7 @@ def test_a_failed_save_is_told_and_changes_nothing(tmp_path: Path) -> None:
     occupied = tmp_path / "not a directory"
     occupied.touch()
     values = KeyValues(occupied / "kvConfig.json", 1 << 20)
-    with pytest.raises(RequestError, match=r"nothing was changed: cannot save .*kvConfig\.json") as refused:
+    with pytest.raises(RequestError, match=r"nothing was changed: cannot save kvConfig\.json") as refused:
         run(values.put("ns", "k", "v"))
     assert refused.value.code == 1
     assert values.get("ns", "k") is None

@@ -104,6 +104,6 @@ class KeyValues:
             await asyncio.to_thread(statefile.save, self._path, content)
         except OSError as error:
             raise RequestError(
-                Response.SYSTEM_ERROR, f"nothing was changed: cannot save {self._path}: {error.strerror or error}"
+                Response.SYSTEM_ERROR, f"nothing was changed: cannot save {self._path.name}: {error.strerror or error}"
             ) from error
         self._table = table

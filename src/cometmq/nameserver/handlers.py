@@ -1,0 +1,337 @@
+"""One short function per request, and the table that says which request gets which.
+
+Each takes the state of the name server, the connection and the request. `HANDLERS` is everything but route queries
+(`query.py`), which have a family of their own so that nothing else can fill their queue.
+
+Registrations are taken one at a time, and the event loop serves all sockets between two of them: fifty brokers that
+come back at once do not delay a route query by more than one registration. A large body is decoded in a thread, where
+the interpreter switches to the event loop every few milliseconds.
+"""
+
+import asyncio
+import logging
+import zlib
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from cometmq.clock import Clock
+from cometmq.errors import RequestError, WireError
+from cometmq.nameserver.kv import ORDER_TOPIC_CONFIG, KeyValues
+from cometmq.nameserver.live import LiveSettings
+from cometmq.nameserver.query import RouteQueries
+from cometmq.nameserver.routes import (
+    UNIT_FLAG,
+    UNIT_SUBSCRIPTION_FLAG,
+    Notice,
+    Registered,
+    Registration,
+    Routes,
+)
+from cometmq.net.connection import Connection
+from cometmq.wire import properties_text
+from cometmq.wire.bodies import (
+    BrokerMemberGroup,
+    BrokerMembers,
+    DataVersion,
+    KVTable,
+    RegisterBrokerBody,
+    TopicList,
+    TopicRoute,
+)
+from cometmq.wire.codes import Request, Response
+from cometmq.wire.command import Command, reply
+from cometmq.wire.headers import (
+    AddWritePermissionResponse,
+    BrokerHeartbeat,
+    ChangeWritePermission,
+    DeleteTopicRoute,
+    GetBrokerMemberGroup,
+    GetKvConfigResponse,
+    GetKvList,
+    GetTopicsByCluster,
+    KvConfigKey,
+    PutKvConfig,
+    QueryDataVersion,
+    QueryDataVersionResponse,
+    RegisterBroker,
+    RegisterBrokerResponse,
+    RegisterTopic,
+    UnregisterBroker,
+    WipeWritePermissionResponse,
+)
+
+log = logging.getLogger(__name__)
+
+# Five milliseconds of decoding; below, a thread costs more than it gives.
+DECODE_ON_LOOP_BYTES_MAX: Final = 256 * 1024
+
+
+@dataclass(slots=True)
+class State:
+    """What the handlers share. `tell` sends a notice to brokers."""
+
+    settings: LiveSettings
+    key_values: KeyValues
+    queries: RouteQueries
+    clock: Clock
+    tell: Callable[[Notice | None], None]
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    @property
+    def routes(self) -> Routes:
+        return self.queries.routes
+
+    def now_ms(self) -> int:
+        return int(self.clock.monotonic() * 1000)
+
+
+Answer = Command | None | Awaitable[Command | None]
+StateHandler = Callable[[State, Connection, Command], Answer]
+
+
+# Brokers come, live and go
+
+
+async def register_broker(state: State, connection: Connection, request: Command) -> Command | None:
+    header = RegisterBroker.decode(request.ext)
+    async with state.turn:
+        body = await _registration_body(header, request)
+        if not connection.is_open:
+            return None
+        registered = state.routes.register(
+            Registration(
+                cluster=header.cluster_name,
+                name=header.broker_name,
+                address=header.broker_addr,
+                broker_id=header.broker_id,
+                ha_address=header.ha_server_addr,
+                link=connection,
+                data_version=body.topics.data_version,
+                topics=body.topics.topic_config_table,
+                mappings=body.topics.topic_queue_mapping_info_map,
+                filter_servers=body.filter_server_list,
+                zone=header.zone_name,
+                timeout_ms=header.heartbeat_timeout_ms,
+                acting_master=header.enable_acting_master,
+            ),
+            state.now_ms(),
+            drop_missing_topics=state.settings.config.delete_topic_with_broker_registration,
+        )
+    state.tell(registered.notice)
+    return reply(request, ext=_registered_ext(registered), body=_order_config(state))
+
+
+async def _registration_body(header: RegisterBroker, request: Command) -> RegisterBrokerBody:
+    if header.body_crc32 not in (0, zlib.crc32(request.body) & 0x7FFFFFFF):
+        raise RequestError(Response.SYSTEM_ERROR, f"the body does not have the CRC {header.body_crc32}")
+    if len(request.body) <= DECODE_ON_LOOP_BYTES_MAX:
+        return _decode_registration(header, request)
+    return await asyncio.to_thread(_decode_registration, header, request)
+
+
+def _decode_registration(header: RegisterBroker, request: Command) -> RegisterBrokerBody:
+    try:
+        return RegisterBrokerBody.decode(request.body, version=request.version, compressed=header.compressed)
+    except WireError as error:
+        raise RequestError(Response.SYSTEM_ERROR, str(error)) from None
+
+
+def _registered_ext(registered: Registered) -> dict[str, str]:
+    return RegisterBrokerResponse(registered.ha_address, registered.master_address).encode()
+
+
+def _order_config(state: State) -> bytes:
+    table = state.key_values.namespace(ORDER_TOPIC_CONFIG)
+    if table is None or not state.settings.config.return_order_topic_config_to_broker:
+        return b""
+    return KVTable(table).encode()
+
+
+async def unregister_broker(state: State, _: Connection, request: Command) -> Command:
+    header = UnregisterBroker.decode(request.ext)
+    async with state.turn:  # not before a registration that came before it
+        notice = state.routes.unregister(header.cluster_name, header.broker_name, header.broker_addr, header.broker_id)
+    log.info("unregistered broker name=%s address=%s by=request", header.broker_name, header.broker_addr)
+    state.tell(notice)
+    return reply(request)
+
+
+def query_data_version(state: State, _: Connection, request: Command) -> Command:
+    header = QueryDataVersion.decode(request.ext)
+    known = state.routes.data_version(header.cluster_name, header.broker_addr, state.now_ms())
+    changed = known is None or not request.body or known != DataVersion.decode(request.body)
+    body = known.encode() if known is not None else b""
+    return reply(request, ext=QueryDataVersionResponse(changed).encode(), body=body)
+
+
+def heartbeat(state: State, _: Connection, request: Command) -> Command:
+    header = BrokerHeartbeat.decode(request.ext)
+    state.routes.heartbeat(header.cluster_name, header.broker_addr, state.now_ms())
+    return reply(request)
+
+
+def member_group(state: State, _: Connection, request: Command) -> Command:
+    header = GetBrokerMemberGroup.decode(request.ext)
+    broker = state.routes.brokers.get(header.broker_name)
+    addresses = dict(sorted(broker.addresses.items())) if broker is not None else {}
+    members = BrokerMembers(addresses, header.broker_name, header.cluster_name)
+    return reply(request, body=BrokerMemberGroup(members).encode())
+
+
+# Key-value config
+
+
+async def put_kv(state: State, _: Connection, request: Command) -> Command:
+    header = PutKvConfig.decode(request.ext)
+    await state.key_values.put(header.namespace, header.key, header.value)
+    _order_config_changed(state, header.namespace, header.key)
+    return reply(request)
+
+
+async def delete_kv(state: State, _: Connection, request: Command) -> Command:
+    header = KvConfigKey.decode(request.ext)
+    await state.key_values.delete(header.namespace, header.key)
+    _order_config_changed(state, header.namespace, header.key)
+    return reply(request)
+
+
+def _order_config_changed(state: State, namespace: str, key: str) -> None:
+    if namespace == ORDER_TOPIC_CONFIG:
+        state.queries.forget(key)
+
+
+def get_kv(state: State, _: Connection, request: Command) -> Command:
+    header = KvConfigKey.decode(request.ext)
+    value = state.key_values.get(header.namespace, header.key)
+    if value is None:
+        raise RequestError(Response.QUERY_NOT_FOUND, f"namespace {header.namespace} has no key {header.key}")
+    return reply(request, ext=GetKvConfigResponse(value).encode())
+
+
+def list_kv(state: State, _: Connection, request: Command) -> Command:
+    header = GetKvList.decode(request.ext)
+    table = state.key_values.namespace(header.namespace)
+    if table is None:
+        raise RequestError(Response.QUERY_NOT_FOUND, f"nothing was ever put into namespace {header.namespace}")
+    return reply(request, body=KVTable(table).encode())
+
+
+# Lists
+
+
+def cluster_info(state: State, _: Connection, request: Command) -> Command:
+    return reply(request, body=state.routes.cluster_info().encode())
+
+
+def all_topics(state: State, _: Connection, request: Command) -> Command:
+    _need(state.settings.config.enable_all_topic_list, "enableAllTopicList")
+    return reply(request, body=TopicList(sorted(state.routes.topics)).encode())
+
+
+def topics_of_cluster(state: State, _: Connection, request: Command) -> Command:
+    _need(state.settings.config.enable_topic_list, "enableTopicList")
+    header = GetTopicsByCluster.decode(request.ext)
+    return reply(request, body=TopicList(sorted(state.routes.topics_of_cluster(header.cluster))).encode())
+
+
+def system_topics(state: State, _: Connection, request: Command) -> Command:
+    brokers = state.routes.brokers
+    address = brokers[min(brokers)].addresses if brokers else {}
+    some_address = address[min(address)] if address else None
+    return reply(request, body=TopicList(sorted(state.routes.system_topics()), some_address).encode())
+
+
+def unit_topics(state: State, _: Connection, request: Command) -> Command:
+    return _topics_with_flags(state, request, UNIT_FLAG, UNIT_FLAG)
+
+
+def unit_subscription_topics(state: State, _: Connection, request: Command) -> Command:
+    return _topics_with_flags(state, request, UNIT_SUBSCRIPTION_FLAG, UNIT_SUBSCRIPTION_FLAG)
+
+
+def unit_subscription_only_topics(state: State, _: Connection, request: Command) -> Command:
+    return _topics_with_flags(state, request, UNIT_FLAG | UNIT_SUBSCRIPTION_FLAG, UNIT_SUBSCRIPTION_FLAG)
+
+
+def _topics_with_flags(state: State, request: Command, mask: int, flags: int) -> Command:
+    _need(state.settings.config.enable_topic_list, "enableTopicList")
+    return reply(request, body=TopicList(sorted(state.routes.topics_with_flags(mask, flags))).encode())
+
+
+def _need(enabled: bool, key: str) -> None:
+    if not enabled:
+        raise RequestError(Response.SYSTEM_ERROR, f"this list is switched off: {key}=false")
+
+
+# Administration
+
+
+def delete_topic(state: State, _: Connection, request: Command) -> Command:
+    header = DeleteTopicRoute.decode(request.ext)
+    state.routes.delete_topic(header.topic, header.cluster_name or None)
+    return reply(request)
+
+
+def register_topic(state: State, _: Connection, request: Command) -> Command:
+    header = RegisterTopic.decode(request.ext)
+    if request.body:
+        state.routes.register_topic(header.topic, _decode_route(request.body).queue_datas)
+    return reply(request)
+
+
+def _decode_route(body: bytes) -> TopicRoute:
+    try:
+        return TopicRoute.decode(body)
+    except WireError as error:
+        raise RequestError(Response.SYSTEM_ERROR, str(error)) from None
+
+
+def wipe_write_permission(state: State, _: Connection, request: Command) -> Command:
+    header = ChangeWritePermission.decode(request.ext)
+    count = state.routes.wipe_write_permission(header.broker_name)
+    log.info("wiped write permission broker=%s topics=%d", header.broker_name, count)
+    return reply(request, ext=WipeWritePermissionResponse(count).encode())
+
+
+def add_write_permission(state: State, _: Connection, request: Command) -> Command:
+    header = ChangeWritePermission.decode(request.ext)
+    count = state.routes.add_write_permission(header.broker_name)
+    log.info("added write permission broker=%s topics=%d", header.broker_name, count)
+    return reply(request, ext=AddWritePermissionResponse(count).encode())
+
+
+async def change_settings(state: State, _: Connection, request: Command) -> Command:
+    skipped = await state.settings.change(request.body)
+    state.queries.forget_all()
+    return reply(request, remark=f"skipped unknown keys: {', '.join(skipped)}"[:1024] if skipped else None)
+
+
+def read_settings(state: State, _: Connection, request: Command) -> Command:
+    return reply(request, body=properties_text.write(state.settings.texts()).encode())
+
+
+HANDLERS: Final[dict[int, StateHandler]] = {
+    Request.PUT_KV_CONFIG: put_kv,
+    Request.GET_KV_CONFIG: get_kv,
+    Request.DELETE_KV_CONFIG: delete_kv,
+    Request.REGISTER_BROKER: register_broker,
+    Request.UNREGISTER_BROKER: unregister_broker,
+    Request.GET_BROKER_CLUSTER_INFO: cluster_info,
+    Request.WIPE_WRITE_PERM_OF_BROKER: wipe_write_permission,
+    Request.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: all_topics,
+    Request.DELETE_TOPIC_IN_NAMESRV: delete_topic,
+    Request.REGISTER_TOPIC_IN_NAMESRV: register_topic,
+    Request.GET_KVLIST_BY_NAMESPACE: list_kv,
+    Request.GET_TOPICS_BY_CLUSTER: topics_of_cluster,
+    Request.GET_SYSTEM_TOPIC_LIST_FROM_NS: system_topics,
+    Request.GET_UNIT_TOPIC_LIST: unit_topics,
+    Request.GET_HAS_UNIT_SUB_TOPIC_LIST: unit_subscription_topics,
+    Request.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: unit_subscription_only_topics,
+    Request.UPDATE_NAMESRV_CONFIG: change_settings,
+    Request.GET_NAMESRV_CONFIG: read_settings,
+    Request.QUERY_DATA_VERSION: query_data_version,
+    Request.ADD_WRITE_PERM_OF_BROKER: add_write_permission,
+    Request.GET_BROKER_MEMBER_GROUP: member_group,
+    Request.BROKER_HEARTBEAT: heartbeat,
+}

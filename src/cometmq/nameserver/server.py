@@ -1,0 +1,186 @@
+"""The name server as a whole: what starts in which order, what runs by the clock, what stops.
+
+    start    key-value file, listener and table of handlers, timers
+    stop     listener and connections, client, timers                  nothing is saved: nothing is unsaved
+
+    timer         first after    then every
+    expiry scan   5 s            scanNotActiveBrokerInterval    drops brokers that were silent for their timeout
+    key values    1 min          10 min                         one log line per entry
+    water mark    10 s           1 s                            requests waiting in both families; own logger, see below
+
+RocketMQ writes the water mark into a log file of its own. Here its logger, `cometmq.nameserver.watermark`, is off
+unless somebody sets its level to INFO.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from cometmq.clock import Clock, SystemClock, Timer
+from cometmq.config import NameServerConfig
+from cometmq.errors import CallError
+from cometmq.nameserver.handlers import HANDLERS, State
+from cometmq.nameserver.kv import KeyValues
+from cometmq.nameserver.live import LiveSettings
+from cometmq.nameserver.query import RouteQueries
+from cometmq.nameserver.routes import Key, Notice
+from cometmq.nameserver.upstream import Upstream
+from cometmq.net.client import Client
+from cometmq.net.connection import Connection
+from cometmq.net.dispatch import Dispatcher, Family, Handler
+from cometmq.net.limits import CLIENT_LIMITS, Limits
+from cometmq.net.server import Server
+from cometmq.net.tls import TlsSettings
+from cometmq.settings import SettingError
+from cometmq.wire.codes import Request
+from cometmq.wire.command import request as new_request
+from cometmq.wire.headers import NotifyMinBrokerIdChange
+
+log = logging.getLogger(__name__)
+watermark = logging.getLogger("cometmq.nameserver.watermark")
+
+FIRST_SCAN_S: Final = 5.0
+FIRST_PRINT_S: Final = 60.0
+PRINT_S: Final = 600.0
+FIRST_WATERMARK_S: Final = 10.0
+WATERMARK_S: Final = 1.0
+NOTICE_LIMIT_S: Final = 0.3
+
+
+class NameServer:
+    def __init__(self, settings: LiveSettings, clock: Clock | None = None) -> None:
+        config = settings.config
+        self._clock = clock or SystemClock()
+        self._host, self._port = config.bind_address, config.listen_port
+        self._grace_s = float(config.shut_down_wait_s) if config.shut_down_gracefully else 0.0
+        self._scan_s = config.scan_interval_ms / 1000
+        self._timers: dict[str, Timer] = {}
+        self._telling: set[asyncio.Task[None]] = set()
+        key_values = KeyValues(config.kv_file, config.kv_bytes_max)
+        queries = RouteQueries(settings, key_values, self._clock)
+        self.state = State(settings, key_values, queries, self._clock, self._tell)
+        self._route = Family("route", config.route_requests_max)
+        self._default = Family("default", config.default_requests_max)
+        self._client = Client(limits=CLIENT_LIMITS, clock=self._clock)
+        self._server = Server(
+            self._dispatcher(self._route_handler(config)),
+            limits=Limits(idle_s=config.idle_timeout_s),
+            clock=self._clock,
+            tls=_tls_settings(config),
+            events=self,
+            go_away=config.shut_down_gracefully,
+        )
+
+    async def start(self) -> None:
+        """Serve. StoreError for a key-value file without a good copy; CometError if the address cannot be bound."""
+        self.state.key_values.load()
+        await self._server.start(self._host, self._port)
+        self._every(self._scan_s, self._scan, FIRST_SCAN_S)
+        self._every(PRINT_S, self._print_key_values, FIRST_PRINT_S)
+        self._every(WATERMARK_S, self._print_watermark, FIRST_WATERMARK_S)
+        log.info("started name server address=%s", self.address)
+
+    async def stop(self) -> None:
+        await self._server.stop(self._grace_s)
+        await self._client.stop()
+        for timer in self._timers.values():
+            timer.cancel()
+        log.info("stopped name server address=%s", self.address)
+
+    @property
+    def port(self) -> int:
+        return self._server.port
+
+    @property
+    def address(self) -> str:
+        return f"{self._host}:{self.port}"
+
+    # What serves which request
+
+    def _dispatcher(self, route_handler: Handler) -> Dispatcher:
+        dispatcher = Dispatcher()
+        dispatcher.add(Request.GET_ROUTEINFO_BY_TOPIC, route_handler, self._route)
+        for code, handler in HANDLERS.items():
+            dispatcher.add(code, partial(handler, self.state), self._default)
+        return dispatcher
+
+    def _route_handler(self, config: NameServerConfig) -> Handler:
+        if not config.cluster_test:
+            return self.state.queries.answer
+        addresses = [address.strip() for address in config.upstream_addresses.split(";") if address.strip()]
+        if not addresses:
+            raise SettingError(
+                "clusterTest=true needs the name servers to fall back on: set rocketmq.namesrv.addr or NAMESRV_ADDR"
+            )
+        return Upstream(self.state.queries, self._client, addresses, self._clock).answer
+
+    # Brokers that go without saying so
+
+    def on_close(self, connection: Connection) -> None:
+        for key in self.state.routes.behind(connection):
+            self._drop(key, "connection closed")
+
+    def _scan(self) -> None:
+        for key in self.state.routes.expired(self.state.now_ms()):
+            link = self.state.routes.presences[key].link
+            self._drop(key, "silent for its timeout")
+            if isinstance(link, Connection):
+                link.close("broker was silent for its timeout")
+
+    def _drop(self, key: Key, cause: str) -> None:
+        log.warning("unregistered broker cluster=%s address=%s cause=%s", *key, cause)
+        self._tell(self.state.routes.leave(key))
+
+    # Telling brokers
+
+    def _tell(self, notice: Notice | None) -> None:
+        if notice is None or not self.state.settings.config.notify_min_broker_id_changed:
+            return
+        header = NotifyMinBrokerIdChange(notice.id_min, notice.address_min, notice.offline_address, notice.ha_address)
+        for target in notice.targets:
+            task = asyncio.ensure_future(self._tell_one(target, header))
+            self._telling.add(task)
+            task.add_done_callback(self._telling.discard)
+
+    async def _tell_one(self, address: str, header: NotifyMinBrokerIdChange) -> None:
+        command = new_request(Request.NOTIFY_MIN_BROKER_ID_CHANGE, header.encode(), oneway=True)
+        try:
+            await self._client.send_oneway(address, command, NOTICE_LIMIT_S)
+        except CallError as error:
+            log.warning("fail notice address=%s cause=%s", address, error)
+
+    # By the clock
+
+    def _every(self, interval_s: float, action: Callable[[], None], delay_s: float) -> None:
+        def act() -> None:
+            self._every(interval_s, action, interval_s)
+            action()
+
+        self._timers[action.__name__] = self._clock.call_later(delay_s, act)
+
+    def _print_key_values(self) -> None:
+        log.info("key values namespaces=%d", len(self.state.key_values))
+        for namespace, key, value in self.state.key_values.entries():
+            log.info("key value namespace=%s key=%s value=%s", namespace, key, value)
+
+    def _print_watermark(self) -> None:
+        watermark.info(
+            "water mark route_waiting=%d route_refused=%d default_waiting=%d default_refused=%d",
+            self._route.waiting,
+            self._route.refused,
+            self._default.waiting,
+            self._default.refused,
+        )
+
+
+def _tls_settings(config: NameServerConfig) -> TlsSettings:
+    return TlsSettings(
+        mode=config.tls_mode,
+        certificate_path=config.tls_certificate_path or None,
+        key_path=config.tls_key_path or None,
+        key_password=config.tls_key_password or None,
+        trust_path=config.tls_trust_path or None,
+        client_auth=config.tls_client_auth,
+    )
