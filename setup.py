@@ -20,7 +20,8 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 # Compiled together, in one group. A path listed here must exist: a renamed module ends the build
-# instead of quietly running interpreted.
+# instead of quietly running interpreted. wire/json_header.py stays out: mypyc erases annotations like `str | None`,
+# msgspec then refuses every value for them, and each header would take the lenient road (4 us instead of 1).
 HOT_MODULES: tuple[str, ...] = (
     "src/cometmq/net/calls.py",
     "src/cometmq/net/connection.py",
@@ -32,7 +33,6 @@ HOT_MODULES: tuple[str, ...] = (
     "src/cometmq/net/waiting.py",
     "src/cometmq/wire/command.py",
     "src/cometmq/wire/frame.py",
-    "src/cometmq/wire/json_header.py",
 )
 
 ROOT = Path(__file__).resolve().parent
