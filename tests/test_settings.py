@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import pytest
 
 from cometmq.config import NameServerConfig
-from cometmq.settings import Live, SettingError, read, setting, settings_of, texts_of
+from cometmq.settings import Live, SettingError, read, read_inert, setting, settings_of, texts_of
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,14 @@ def test_what_is_written_reads_back_and_secrets_are_written_only_on_request() ->
     assert texts_of(config) == {"listenPort": "1", "name": "x", "mode": "off", "switchEnable": "true"}
     assert read(Sample(), texts_of(config, secrets=True)) == (config, {})
     assert "password" not in repr(config)
+
+
+def test_a_setting_without_effect_is_kept_as_text_but_must_be_of_its_kind() -> None:
+    defaults = {"threads": "8", "nettyEnable": "true", "name": "x"}
+    assert read_inert(defaults, {"threads": "16", "else": "e"}) == {**defaults, "threads": "16", "else": "e"}
+    for wrong in ({"threads": "many"}, {"nettyEnable": "1"}):
+        with pytest.raises(SettingError):
+            read_inert(defaults, wrong)
 
 
 def test_nothing_that_names_a_file_can_be_changed_in_a_running_process() -> None:

@@ -84,6 +84,15 @@ def read(config: C, texts: Mapping[str, str]) -> tuple[C, dict[str, str]]:
     return dataclasses.replace(config, **changes), unknown  # type: ignore[type-var]
 
 
+def read_inert(defaults: Mapping[str, str], texts: Mapping[str, str]) -> dict[str, str]:
+    """`texts` over `defaults`. A setting without effect must still be of its default's kind: others read the file."""
+    for key in defaults.keys() & texts.keys():
+        rule = Setting(key, Live.START, -I32_MAX, I32_MAX, (), False)
+        kind = bool if defaults[key] in ("true", "false") else int if defaults[key].isdigit() else str
+        _parse(rule, kind, texts[key].strip())
+    return {**defaults, **texts}
+
+
 def texts_of(config: object, *, secrets: bool = False) -> dict[str, str]:
     """Key to text of every setting that has a value; an empty text is no value. With `secrets` only for a file."""
     known = settings_of(type(config)).items()

@@ -18,7 +18,7 @@ import logging
 from cometmq import statefile
 from cometmq.config import NAME_SERVER_INERT, NameServerConfig
 from cometmq.errors import RequestError, WireError
-from cometmq.settings import Live, SettingError, read, settings_of, texts_of
+from cometmq.settings import Live, SettingError, read, read_inert, settings_of, texts_of
 from cometmq.wire import properties_text
 from cometmq.wire.codes import Response
 
@@ -30,7 +30,7 @@ BLACK_LIST_SEPARATOR = ";"
 def load(texts: dict[str, str]) -> "LiveSettings":
     """From the texts of a settings file and a command line; SettingError names what is wrong."""
     config, others = read(NameServerConfig(), texts)
-    return LiveSettings(config, NAME_SERVER_INERT | others)
+    return LiveSettings(config, read_inert(NAME_SERVER_INERT, others))
 
 
 class LiveSettings:
@@ -39,7 +39,6 @@ class LiveSettings:
     def __init__(self, config: NameServerConfig, others: dict[str, str]) -> None:
         self.config = config
         self._others = others
-        self._started = config
         self._changing = asyncio.Lock()
         never = {key for key, (_, rule) in settings_of(NameServerConfig).items() if rule.live is Live.NEVER}
         self._refused = never | set(config.config_black_list.split(BLACK_LIST_SEPARATOR))
@@ -63,10 +62,11 @@ class LiveSettings:
                 )
             try:
                 config, unknown = read(self.config, wanted)
+                kept = {key: text for key, text in unknown.items() if key in self._others}
+                others = read_inert(NAME_SERVER_INERT, self._others | kept)
             except SettingError as error:
                 raise RequestError(Response.SYSTEM_ERROR, f"nothing was changed: {error}") from None
-            kept = {key: text for key, text in unknown.items() if key in self._others}
-            await self._save(config, self._others | kept)
+            await self._save(config, others)
             for key in wanted.keys() - unknown.keys():
                 log.info("changed setting key=%s value=%r", key, wanted[key])
             return sorted(unknown.keys() - kept.keys())
