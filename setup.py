@@ -31,8 +31,15 @@ HOT_MODULES: tuple[str, ...] = (
     "src/cometmq/net/output.py",
     "src/cometmq/net/serving.py",
     "src/cometmq/net/waiting.py",
+    "src/cometmq/wire/batch.py",
     "src/cometmq/wire/command.py",
     "src/cometmq/wire/frame.py",
+    "src/cometmq/wire/hashing.py",
+    "src/cometmq/wire/message.py",
+    "src/cometmq/wire/properties.py",
+    "src/cometmq/wire/record_crc.py",
+    "src/cometmq/wire/scan.py",
+    "src/cometmq/wire/sysflag.py",
 )
 
 ROOT = Path(__file__).resolve().parent
