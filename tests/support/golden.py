@@ -60,6 +60,11 @@ def golden_frames() -> list[dict[str, Any]]:
     return _read_lines(_GOLDEN / "wire-frames.jsonl")
 
 
+def golden_records() -> list[dict[str, Any]]:
+    """Single records by RocketMQ's encoder, one per combination of host kinds, topic length and CRC."""
+    return _read_lines(_GOLDEN / "java-records.jsonl")
+
+
 def _read_lines(path: Path) -> list[dict[str, Any]]:
     with path.open(encoding="utf-8") as lines:
         return [json.loads(line) for line in lines]
