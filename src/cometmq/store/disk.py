@@ -29,7 +29,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, TypeAlias
+from typing import ClassVar, Protocol, TypeAlias
 
 from cometmq.errors import StoreError
 
@@ -133,6 +133,8 @@ class Disk(Protocol):
     def usable_bytes(self, path: str) -> int: ...
 
     def ram_bytes(self) -> int: ...
+
+    def process_id(self) -> int: ...
 
     def lock(self, path: str) -> Lock:
         """Exclusive among processes, Java's broker included. StoreError if another one holds it."""
@@ -243,19 +245,31 @@ class OsFile:
 
 
 class OsLock:
+    """A POSIX record lock on byte 0, which is what the Java broker takes: the two exclude each other.
+
+    Such a lock belongs to the process, and is lost when the process closes any descriptor of that file. So nobody
+    else here may open it, and a second lock within the process is refused by name before the file is touched.
+    """
+
+    _held: ClassVar[set[str]] = set()
+
     def __init__(self, path: str) -> None:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
+        self._name = os.path.realpath(path)
+        if self._name in self._held:
+            raise lock_refused(path)
         self._descriptor: _Descriptor | None = _Descriptor(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644))
         try:
-            # A POSIX record lock on byte 0 is what the Java broker takes, so the two exclude each other.
             fcntl.lockf(self._descriptor.number, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
         except OSError as error:
             self._descriptor = None
             raise lock_refused(path) from error
+        self._held.add(self._name)
         os.pwrite(self._descriptor.number, b"lock", 0)
         os.fsync(self._descriptor.number)
 
     def release(self) -> None:
+        self._held.discard(self._name)
         self._descriptor = None
 
 
@@ -353,6 +367,9 @@ class OsDisk:
 
     def ram_bytes(self) -> int:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+    def process_id(self) -> int:
+        return os.getpid()
 
     def lock(self, path: str) -> OsLock:
         return OsLock(path)

@@ -227,6 +227,9 @@ class FakeDisk:
     def ram_bytes(self) -> int:
         return 1 << 34
 
+    def process_id(self) -> int:
+        return 4711
+
     def lock(self, path: str) -> _FakeLock:
         self._acts("lock", path)
         if path in self._locked:

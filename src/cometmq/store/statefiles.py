@@ -40,10 +40,11 @@ class StateFiles:
         path = os.path.join(self._directory, name)
         faults: list[str] = []
         for candidate in (path, path + ".bak"):
-            if not self._disk.exists(candidate):
+            # An empty file was never saved: a Java broker that died at its first save leaves one.
+            if not self._disk.exists(candidate) or self._disk.size(candidate) == 0:
                 continue
             try:
-                table = decode(self._content(candidate))
+                table = decode(self._disk.read_bytes(candidate))
             except (CometError, ValueError) as error:
                 faults.append(f"{candidate}: {error}")
                 continue
@@ -53,12 +54,6 @@ class StateFiles:
         if faults:
             raise StoreError(f"no good copy of {name} ({'; '.join(faults)}): restore one of them from a backup")
         return None
-
-    def _content(self, path: str) -> bytes:
-        content = self._disk.read_bytes(path)
-        if not content.strip(b"\0 \t\r\n"):
-            raise StoreError("the file is empty")
-        return content
 
     def _set_aside(self, path: str, faults: list[str]) -> None:
         """The next save would make the damaged file the .bak: keep the good one from that."""
