@@ -30,6 +30,9 @@ from tests.compat.harness.processes import Child
 RUN_TIMEOUT_S = 30.0
 INTERRUPT_TIMEOUT_S = 5.0
 
+# A consumer whose first look at its group came too early looks again after this, instead of 20 s.
+PROMPT_CLIENT = ("-Drocketmq.client.rebalance.waitInterval=1000",)
+
 # Packages that both lines of releases have.
 IMPORTS = (
     "java.nio.charset.StandardCharsets",
@@ -148,7 +151,8 @@ class JavaShell(Child):
         self._listener = threading.Thread()
 
     def command(self) -> Sequence[str]:
-        return release(self.version).command("compat.Shell", home=self.directory, options=self._options)
+        options = [*self._options, *PROMPT_CLIENT]
+        return release(self.version).command("compat.Shell", home=self.directory, options=options)
 
     def run(self, source: str, *args: object, timeout_s: float = RUN_TIMEOUT_S) -> Run:
         return self.begin(source, *args).wait(timeout_s)
