@@ -35,6 +35,8 @@ HOT_MODULES: tuple[str, ...] = (
     "src/cometmq/wire/command.py",
     "src/cometmq/wire/frame.py",
     "src/cometmq/wire/hashing.py",
+    "src/cometmq/wire/headers/hot.py",
+    "src/cometmq/wire/headers/parse.py",
     "src/cometmq/wire/message.py",
     "src/cometmq/wire/properties.py",
     "src/cometmq/wire/record_crc.py",
