@@ -35,7 +35,7 @@ _SPACE: Final = re.compile(_GAP)
 _STRING: Final = re.compile(r'"[^"\\\x00-\x1f]*+(?:\\.[^"\\\x00-\x1f]*+)*+"')
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*+)(\.[0-9]++)?([eE][+-]?[0-9]++)?")
 # A member with a plain key and a plain string or integer, up to the comma or brace behind it. Offset tables consist of
-# these; one match instead of a dozen calls reads them eight times as fast.
+# these; one match instead of a dozen calls reads such a table in 30 % of the CPU time (16 000 entries, 3 runs).
 _PLAIN: Final = r'(?:"([^"\\\x00-\x1f]*+)"|(0|-?[1-9][0-9]{0,17}))'
 _PLAIN_MEMBER: Final = re.compile(f"{_GAP}{_PLAIN}{_GAP}:{_GAP}{_PLAIN}{_GAP}([,}}])")
 _LITERALS: Final = {"t": ("true", True), "f": ("false", False), "n": ("null", None)}
