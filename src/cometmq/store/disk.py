@@ -153,6 +153,8 @@ class _Descriptor:
 
 
 class OsFile:
+    """Every method holds the descriptor in a local name while it uses the number: see _Descriptor."""
+
     def __init__(self, path: str, size: int, writable: bool) -> None:
         self.path = path
         self.size = size
@@ -169,12 +171,14 @@ class OsFile:
         return descriptor
 
     def map(self) -> mmap.mmap:
-        if self._map is None:
+        mapped = self._map
+        if mapped is None:
             access = mmap.ACCESS_WRITE if self._writable else mmap.ACCESS_READ
-            self._map = mmap.mmap(self._open().number, self.size, access=access)
+            descriptor = self._open()
+            mapped = self._map = mmap.mmap(descriptor.number, self.size, access=access)
             if self._writable:
-                self._map_address = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
-        return self._map
+                self._map_address = ctypes.addressof(ctypes.c_char.from_buffer(mapped))
+        return mapped
 
     def sync(self) -> None:
         descriptor = self._open()
@@ -189,7 +193,8 @@ class OsFile:
             os.fsync(descriptor.number)
 
     def pread(self, offset: int, count: int) -> bytes:
-        return os.pread(self._open().number, count, offset)
+        descriptor = self._open()
+        return os.pread(descriptor.number, count, offset)
 
     def pwrite(self, offset: int, data: bytes | bytearray | memoryview) -> None:
         descriptor = self._open()
@@ -205,8 +210,9 @@ class OsFile:
             return None
         if not hasattr(os, "SEEK_DATA"):
             return offset
+        descriptor = self._open()
         try:
-            return os.lseek(self._open().number, offset, os.SEEK_DATA)
+            return os.lseek(descriptor.number, offset, os.SEEK_DATA)
         except OSError as error:
             if error.errno == errno.ENXIO:
                 return None
