@@ -27,6 +27,7 @@ from bisect import bisect_left
 from struct import Struct
 from typing import Final
 
+from cometmq.store.consumequeue_ext import is_address
 from cometmq.store.queuefiles import QueueFiles
 
 log = logging.getLogger(__name__)
@@ -139,7 +140,8 @@ class ConsumeQueue:
             return
         unit = UNIT.pack(physical_offset, size, tags_code)
         position = self.files.end - UNIT_BYTES
-        if self.files.read(position, UNIT_BYTES) != unit:
+        found = self.files.read(position, UNIT_BYTES)
+        if found != unit and not is_address(UNIT.unpack(found)[2]):
             log.warning(
                 "repaired last unit topic=%s queue=%d offset=%d", self.topic, self.queue_id, self.max_offset - 1
             )

@@ -76,6 +76,8 @@ class ConsumeQueues:
         self.lmq_count: int = 0
         # Offsets of damaged places of the log, ascending; see consumequeue.py.
         self.damages: list[int] = []
+        # On while recovery goes through messages that are in their queues already.
+        self.verifying: bool = False
         self._open_files: OpenFiles = OpenFiles(disk)
         self._waiting: list[ConsumeQueue] = []
         self._waiting_batch: list[BatchQueue] = []
@@ -167,6 +169,8 @@ class ConsumeQueues:
         queue = queues.get(queue_id) if queues is not None else None
         if queue is None:
             queue = self.queue(topic, queue_id)
+        if self.verifying:
+            queue.check_last(physical_offset, size, tags_code)
         if self.options.queue_ext_enabled and physical_offset + size > queue.max_physical:
             ext = self.ext(topic, queue_id)
             if ext is not None:
@@ -313,13 +317,6 @@ class ConsumeQueues:
             unit = None if queue is None or queue.is_empty else queue.unit(queue.max_offset - 1)
             ext.recover(0 if unit is None else unit[2])
 
-    def check_last(self, topic: str, queue_id: int, physical_offset: int, size: int, tags_code: int) -> None:
-        """Recovery meets a message that its queue knows already; see ConsumeQueue.check_last()."""
-        queues = self.topics.get(topic)
-        queue = queues.get(queue_id) if queues is not None else None
-        if queue is not None and not self.options.queue_ext_enabled:
-            queue.check_last(physical_offset, size, tags_code)
-
     # Expiring
 
     def correct_min(self, log_min: int) -> None:
@@ -328,13 +325,14 @@ class ConsumeQueues:
 
     def delete_expired(self, log_min: int) -> int:
         """Remove files that only point below the log, and correct what is the first message. Returns how many files."""
-        removed = 0
-        for queue in self.all():
-            removed += queue.delete_expired(log_min)
-            queue.correct_min(log_min)
-        for (topic, queue_id), ext in self.exts.items():
-            owner = self.topics.get(topic, {}).get(queue_id)
-            unit = None if owner is None else owner.unit(owner.min_offset)
+        return sum(self.delete_expired_of(queue, log_min) for queue in list(self.all()))
+
+    def delete_expired_of(self, queue: AnyQueue, log_min: int) -> int:
+        removed = queue.delete_expired(log_min)
+        queue.correct_min(log_min)
+        ext = self.exts.get((queue.topic, queue.queue_id))
+        if ext is not None and isinstance(queue, ConsumeQueue):
+            unit = queue.unit(queue.min_offset)
             if unit is not None and is_address(unit[2]):
                 removed += ext.delete_expired(unit[2])
         return removed

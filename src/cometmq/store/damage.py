@@ -33,6 +33,10 @@ def next_record(segment: Segment, position: int, limit: int) -> int:
     view = segment.view()
     at = position + 1
     while at + _MAGIC_AT < limit:
+        data_at = segment.file.next_data(at)
+        if data_at is None:
+            break
+        at = max(at, data_at - _MAGIC_AT)
         block = bytes(view[at : min(at + _BLOCK_BYTES, limit)])
         for found in _candidates(block):
             if at + found - _MAGIC_AT > position and _is_record(segment, view, at + found - _MAGIC_AT, limit):

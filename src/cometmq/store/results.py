@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from cometmq.store.disk import File
+
 
 class PutStatus:
     OK: Final = 0
@@ -109,7 +111,14 @@ class GetStatus:
 
 
 class GetResult:
-    """`slices` are stored records, one view each, ready to be sent as they are."""
+    """`slices` are stored records, ready to be sent as they are; records that adjoin in the log are in one slice.
+
+    `queue_offsets` has the number of each message; of an inner batch that of its first, while `count` counts them all.
+    `behind_bytes` is how far the last message examined lies behind the end of the log.
+
+    `cold`: reading would wait for the device. Nothing else is decided yet: run `reading.load(result)` in another
+    thread, then ask again with `loaded_units=result.cold_units`.
+    """
 
     __slots__ = (
         "status",
@@ -117,10 +126,14 @@ class GetResult:
         "min_offset",
         "max_offset",
         "slices",
+        "queue_offsets",
         "count",
         "bytes",
         "suggest_slave",
+        "behind_bytes",
         "cold",
+        "cold_units",
+        "cold_ranges",
     )
 
     def __init__(self, status: int, next_offset: int, min_offset: int, max_offset: int) -> None:
@@ -129,7 +142,11 @@ class GetResult:
         self.min_offset = min_offset
         self.max_offset = max_offset
         self.slices: list[memoryview] = []
+        self.queue_offsets: list[int] = []
         self.count = 0
         self.bytes = 0
         self.suggest_slave = False
+        self.behind_bytes = 0
         self.cold = False
+        self.cold_units = 0
+        self.cold_ranges: list[tuple[File, int, int]] = []

@@ -1,0 +1,292 @@
+"""Recovery: where the log really ends, and queues and index that agree with it.
+
+    segments   |  trusted  |  trusted  |   scanned   |   scanned ..x      |  zeros (made ahead)  |
+                                       ^ start                     ^ end   removed
+
+The scan begins at a segment whose older messages are safely in the queues:
+
+    after a clean stop   the newest segment that starts at or before the newest message known to a queue
+    after a crash        the newest segment that starts at or before the message up to which the queues were synced
+                         (checkpoint field 40), or by the checkpoint's times less 3 s, as releases before 5.5 do;
+                         then every unit for a message from there on is dropped and made again: it may be torn
+
+and looks back over `commitLogRecoverMaxNum` segments at most, unless no queue reaches that far: such a limit may save
+time, it may not lose messages. Every record is checked and dispatched; what is known already changes nothing.
+
+Where the bytes are no record, this is either the torn tail that a crash leaves, which is cut, or damage, which is
+reported and stays. It is damage if something proves that the log went on behind it:
+
+- a later segment that starts with a record, or
+- a record behind it in the same segment that was on disk before: after a clean stop everything was, after a crash
+  what is not newer than the checkpoint says. (Pages reach the disk in any order: behind a hole in what was not
+  flushed there may be whole records that nobody was promised.)
+
+A record is whole if its lengths add up, its body matches its CRC, and it says itself that it lies where it lies. The
+CRC does not cover topic and properties; in the part that was not flushed, a 512-byte sector of zeros in them gives a
+torn record away.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from cometmq.store.checkpoint import Checkpoint
+from cometmq.store.commitlog import CommitLog
+from cometmq.store.consumequeues import ConsumeQueues
+from cometmq.store.damage import Damage, next_record
+from cometmq.store.dispatch import INDEX_TRIES, Dispatcher
+from cometmq.store.index import Index
+from cometmq.store.options import StoreOptions
+from cometmq.store.record import properties_at
+from cometmq.store.segments import Segment
+from cometmq.wire.scan import BLANK, OK, RecordScan, scan_record
+
+log = logging.getLogger(__name__)
+
+_SECTOR_BYTES: Final = 512
+_SEGMENTS_MAX_DEFAULT: Final = 10
+_FAR: Final = (1 << 63) - 1
+
+
+class Recovered:
+    """`end`: the log ends here. `last_valid`: the last record starts here (the checkpoint's confirm offset).
+
+    `last_store_time_ms` is that of the last record; `scanned_from` is where the scan began.
+    """
+
+    def __init__(self) -> None:
+        self.end: int = 0
+        self.last_valid: int = 0
+        self.last_store_time_ms: int = 0
+        self.scanned_from: int = 0
+        self.records: int = 0
+        self.damages: list[Damage] = []
+
+
+class Recovery:
+    def __init__(
+        self,
+        commitlog: CommitLog,
+        queues: ConsumeQueues,
+        index: Index,
+        dispatcher: Dispatcher,
+        checkpoint: Checkpoint,
+        options: StoreOptions,
+        crashed: bool,
+    ) -> None:
+        self.result: Recovered = Recovered()
+        self._log: CommitLog = commitlog
+        self._segments: list[Segment] = commitlog.segments.segments
+        self._queues: ConsumeQueues = queues
+        self._index: Index = index
+        self._dispatcher: Dispatcher = dispatcher
+        self._checkpoint: Checkpoint = checkpoint
+        self._options: StoreOptions = options
+        self._crashed: bool = crashed
+        self._verify_property_crc: bool = options.property_crc_verify
+
+    def run(self) -> Recovered:
+        """Segments, queues, checkpoint and index are loaded. Afterwards all of them agree."""
+        if not self._segments:
+            self._queues.destroy_all()
+            self._index.destroy_all()
+            self._log.refresh()
+            self._dispatcher.position = self._log.max_offset
+            return self.result
+        on_arrival, self._dispatcher.on_arrival = self._dispatcher.on_arrival, None
+        self._queues.verifying = True
+        try:
+            self._rebuild()
+        finally:
+            self._dispatcher.on_arrival = on_arrival
+            self._queues.verifying = False
+        result = self.result
+        log.info(
+            "recovered log crashed=%s from=%d end=%d records=%d damages=%d",
+            self._crashed, result.scanned_from, result.end, result.records, len(result.damages),
+        )  # fmt: skip
+        return result
+
+    def _rebuild(self) -> None:
+        trusted = self._checkpoint.logics_physical_offset if self._crashed else _FAR
+        newest = self._queues.recover(trusted)
+        start = self.start_number(newest)
+        if self._crashed:
+            self._queues.cut(self._segments[start].start)
+        result = self.result
+        result.last_valid = result.scanned_from = self._segments[start].start
+        result.end = self._scan(min(start, self._index_start()), start)
+        result.damages = list(self._dispatcher.damages)
+        self._queues.cut(result.end)
+        if self._crashed:
+            # What a killed process left in memory only must not be taken for flushed.
+            for segment in self._segments[start:]:
+                segment.file.sync()
+        self._log.segments.cut(result.end)
+        self._log.refresh()
+        self._segments = self._log.segments.segments
+        if self._index.cut(result.end) and self._segments:
+            records = result.records
+            self._scan(self._index_start(), len(self._segments))
+            result.records = records
+        self._finish()
+
+    def _finish(self) -> None:
+        result = self.result
+        self._checkpoint.confirm_offset = result.last_valid
+        if self._crashed:
+            self._checkpoint.physic_time_ms = max(self._checkpoint.physic_time_ms, result.last_store_time_ms)
+            self._queues.flush_now(self._checkpoint)
+        else:
+            self._queues.write()
+        self._queues.correct_min(self._log.min_offset)
+        last = self._log.segments.last()
+        if last is not None:
+            last.store_time_ms = result.last_store_time_ms
+        self._dispatcher.position = self._log.max_offset
+
+    # Where to begin
+
+    def start_number(self, newest: int) -> int:
+        """The number of the segment where the scan begins; `newest` is the end of the newest message in a queue."""
+        count_max = self._segments_max()
+        for number in range(len(self._segments) - 1, 0, -1):
+            if self._matches(self._segments[number], newest):
+                return number
+            if len(self._segments) - number >= count_max and newest > self._segments[number].start:
+                return number
+        return 0
+
+    def _segments_max(self) -> int:
+        setting = self._options.recover_segments_max
+        return setting if setting > 0 else _SEGMENTS_MAX_DEFAULT
+
+    def _matches(self, segment: Segment, newest: int) -> bool:
+        scan = self._scan_at(segment, 0, self._options.crc_check_on_recover)
+        if scan.kind != OK or scan.store_timestamp_ms == 0:
+            return False
+        checkpoint = self._checkpoint
+        time_ms = scan.store_timestamp_ms
+        if self._options.index_enabled and self._options.index_safe and time_ms > checkpoint.index_time_ms:
+            return False
+        if not self._crashed:
+            return segment.start <= newest
+        if checkpoint.logics_physical_offset > 0:
+            return segment.start <= checkpoint.logics_physical_offset
+        return time_ms <= checkpoint.min_time_ms
+
+    def _index_start(self) -> int:
+        """The number of the segment behind which the index knows nothing; as far back as the scan may go."""
+        if not self._options.index_enabled:
+            return len(self._segments)
+        oldest = max(0, len(self._segments) - self._segments_max())
+        for number in range(len(self._segments) - 1, oldest, -1):
+            if self._segments[number].start <= self._index.newest_offset:
+                return number
+        return oldest
+
+    # The scan
+
+    def _scan(self, first: int, checked_from: int) -> int:
+        """Go through the records from segment number `first` on. Returns the end of the log.
+
+        Segments before `checked_from` are only read for the index.
+        """
+        number = first
+        position = 0
+        while True:
+            segment = self._segments[number]
+            check_crc = self._options.crc_check_on_recover and number >= checked_from
+            position = self._scan_records(segment, position, check_crc)
+            scan = self._scan_at(segment, position, check_crc)
+            if scan.kind != BLANK:
+                follows = self._behind_damage(number, position, scan)
+                if follows < 0:
+                    return segment.start + position
+                if follows < segment.size:
+                    position = follows
+                    continue
+            if number + 1 == len(self._segments):
+                return segment.start + position
+            number += 1
+            position = 0
+
+    def _scan_records(self, segment: Segment, position: int, check_crc: bool) -> int:
+        """Dispatch records from `position` on. Returns where something else than a whole record lies."""
+        view = segment.view()
+        limit = segment.size
+        start = segment.start
+        result = self.result
+        verify_property_crc = self._verify_property_crc
+        dispatcher = self._dispatcher
+        flushed_ms = self._checkpoint.physic_time_ms if self._crashed else _FAR
+        while True:
+            scan = scan_record(view, position, limit, check_crc, verify_property_crc)
+            if scan.kind != OK or scan.physical_offset != start + position:
+                return position
+            if scan.store_timestamp_ms > flushed_ms and _is_torn(view, position, scan):
+                return position
+            for _ in range(INDEX_TRIES):
+                if dispatcher.dispatch(
+                    scan.topic,
+                    scan.queue_id,
+                    scan.physical_offset,
+                    scan.size,
+                    scan.queue_offset,
+                    scan.sys_flag,
+                    scan.store_timestamp_ms,
+                    scan.properties,
+                ):
+                    break
+            result.records += 1
+            result.last_valid = scan.physical_offset
+            result.last_store_time_ms = scan.store_timestamp_ms
+            position += scan.size
+
+    def _scan_at(self, segment: Segment, position: int, check_crc: bool) -> RecordScan:
+        return scan_record(segment.view(), position, segment.size, check_crc, self._verify_property_crc)
+
+    # Torn tail or damage
+
+    def _behind_damage(self, number: int, position: int, scan: RecordScan) -> int:
+        """Where the scan goes on behind bytes that are no record: a position in this segment or its end.
+
+        -1: it does not, this is the end of the log.
+        """
+        segment = self._segments[number]
+        follows = next_record(segment, position, segment.size)
+        if not self._later_segment_used(number):
+            if follows < 0:
+                return -1
+            found = self._scan_at(segment, follows, True)
+            if found.kind != OK or (self._crashed and found.store_timestamp_ms > self._checkpoint.physic_time_ms):
+                return -1
+        if follows < 0:
+            follows = segment.size
+        reason = scan.reason or "the record is torn or belongs elsewhere"
+        self._dispatcher.note_damage(Damage(segment.start + position, segment.start + follows, reason))
+        return follows
+
+    def _later_segment_used(self, number: int) -> bool:
+        for segment in self._segments[number + 1 :]:
+            scan = self._scan_at(segment, 0, True)
+            if scan.kind == OK and scan.physical_offset == segment.start:
+                return True
+        return False
+
+
+def _is_torn(view: memoryview, position: int, scan: RecordScan) -> bool:
+    """Zeros where text must be: a sector of topic or properties did not reach the disk."""
+    if "\0" in scan.topic:
+        return True
+    if "\0" not in scan.properties:
+        return False
+    end = position + scan.size
+    at = properties_at(view, position, scan.size)
+    while at < end:
+        sector_end = min(end, at - at % _SECTOR_BYTES + _SECTOR_BYTES)
+        if not any(view[at:sector_end]):
+            return True
+        at = sector_end
+    return False
