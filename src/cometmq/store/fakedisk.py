@@ -17,6 +17,7 @@ import os
 import random
 from collections import Counter
 from collections.abc import Callable
+from typing import TypeAlias
 
 from cometmq.errors import StoreError
 from cometmq.store.disk import PAGE_BYTES, DiskFull, lock_refused
@@ -32,6 +33,10 @@ class _Node:
         self.durable = durable
         self.modified_ms = modified_ms
         self.reserved_bytes = 0
+
+
+# What one operation does to names, all of it or nothing: path and what it now leads to.
+_Changes: TypeAlias = list[tuple[str, _Node | None]]
 
 
 class FakeFile:
@@ -110,7 +115,7 @@ class FakeDisk:
         self._lazy_names = lazy_names
         self._names: dict[str, _Node] = {}
         self._durable_names: dict[str, _Node] = {}
-        self._names_waiting: list[tuple[str, _Node | None]] = []
+        self._names_waiting: list[_Changes] = []
         self._dirs: set[str] = {"/"}
         self._locked: set[str] = set()
         self._failures: dict[tuple[str, int], Exception] = {}
@@ -131,8 +136,8 @@ class FakeDisk:
     def crash(self, seed: int) -> FakeDisk:
         chance = random.Random(seed)  # noqa: S311  a reproducible accident, not a secret
         names = dict(self._durable_names)
-        for path, node in self._names_waiting[: chance.randint(0, len(self._names_waiting))]:
-            _rename_to(names, path, node)
+        for changes in self._names_waiting[: chance.randint(0, len(self._names_waiting))]:
+            _apply(names, changes)
         return self._image(names, lambda node: _after_power_cut(node, chance))
 
     def open(self, path: str, size: int, *, create: bool, allocate: bool, writable: bool = True) -> FakeFile:
@@ -147,7 +152,7 @@ class FakeDisk:
                 self._reserve(path, size)
                 node.reserved_bytes = size
             self.make_dirs(os.path.dirname(path))
-            self._set_name(path, node)
+            self._change([(path, node)])
         elif size not in (-1, len(node.content)):
             raise StoreError(
                 f"{path} has {len(node.content)} bytes, expected {size}: restore the file or the size setting"
@@ -182,7 +187,7 @@ class FakeDisk:
     def remove(self, path: str) -> None:
         self._acts("remove", path)
         if path in self._names:
-            self._set_name(path, None)
+            self._change([(path, None)])
 
     def remove_dir(self, path: str) -> None:
         inside = path + "/"
@@ -193,8 +198,7 @@ class FakeDisk:
     def rename(self, old: str, new: str) -> None:
         self._acts("rename", new)
         node = self._node(old)
-        self._set_name(old, None)
-        self._set_name(new, node)
+        self._change([(old, None), (new, node)])
 
     def read_bytes(self, path: str) -> bytes:
         return bytes(self._node(path).content)
@@ -202,7 +206,7 @@ class FakeDisk:
     def replace_atomically(self, path: str, data: bytes, *, keep_backup: bool = False) -> None:
         self._acts("replace", path)
         self.make_dirs(os.path.dirname(path))
-        self._set_name(path + ".tmp", _Node(bytearray(data), data, self.now_ms()))
+        self._change([(path + ".tmp", _Node(bytearray(data), data, self.now_ms()))])
         if keep_backup and path in self._names:
             self.rename(path, path + ".bak")
         self.rename(path + ".tmp", path)
@@ -210,12 +214,12 @@ class FakeDisk:
 
     def sync_dir(self, path: str) -> None:
         self._acts("sync_dir", path)
-        waiting: list[tuple[str, _Node | None]] = []
-        for name, node in self._names_waiting:
-            if os.path.dirname(name) == path:
-                _rename_to(self._durable_names, name, node)
+        waiting: list[_Changes] = []
+        for changes in self._names_waiting:
+            if any(os.path.dirname(name) == path for name, _ in changes):
+                _apply(self._durable_names, changes)
             else:
-                waiting.append((name, node))
+                waiting.append(changes)
         self._names_waiting = waiting
 
     def used_ratio(self, path: str) -> float:
@@ -260,12 +264,12 @@ class FakeDisk:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         return self._names[path]
 
-    def _set_name(self, path: str, node: _Node | None) -> None:
-        _rename_to(self._names, path, node)
+    def _change(self, changes: _Changes) -> None:
+        _apply(self._names, changes)
         if self._lazy_names:
-            self._names_waiting.append((path, node))
+            self._names_waiting.append(changes)
         else:
-            _rename_to(self._durable_names, path, node)
+            _apply(self._durable_names, changes)
 
     def _image(self, names: dict[str, _Node], bytes_left: Callable[[_Node], bytes]) -> FakeDisk:
         image = FakeDisk(lazy_names=self._lazy_names, now_ms=self.now_ms)
@@ -276,11 +280,12 @@ class FakeDisk:
         return image
 
 
-def _rename_to(names: dict[str, _Node], path: str, node: _Node | None) -> None:
-    if node is None:
-        names.pop(path, None)
-    else:
-        names[path] = node
+def _apply(names: dict[str, _Node], changes: _Changes) -> None:
+    for path, node in changes:
+        if node is None:
+            names.pop(path, None)
+        else:
+            names[path] = node
 
 
 def _after_power_cut(node: _Node, chance: random.Random) -> bytes:

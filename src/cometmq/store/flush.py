@@ -198,7 +198,7 @@ class Flusher:
     def _note_time(self, elapsed_s: float) -> None:
         self.longest_s = max(self.longest_s, elapsed_s)
         if elapsed_s > SLOW_FLUSH_S:
-            log.warning("flushed slowly took_ms=%d", elapsed_s * 1000)
+            log.warning("flushed slowly took_ms=%.0f", elapsed_s * 1000)
 
     def _fail(self, error: OSError, path: str) -> None:
         self.failure = error
