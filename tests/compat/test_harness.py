@@ -9,6 +9,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,7 @@ from tests.compat.harness.foreign import ForeignClient
 from tests.compat.harness.java import release
 from tests.compat.harness.processes import LIVE, ChildFailed, wait_until
 from tests.compat.harness.programs import consume, send
-from tests.compat.harness.servers import JavaBroker, JavaNameServer
+from tests.compat.harness.servers import CometNameServer, JavaBroker, JavaNameServer
 from tests.compat.harness.shell import JavaFailed, JavaShell
 
 pytestmark = pytest.mark.interop
@@ -113,6 +114,13 @@ def test_snippets_run_side_by_side_and_take_texts(java: JavaShell) -> None:
     assert (first.stop().stdout, second.stop().stdout) == ("bye a\n", "bye b\n")
 
 
+def test_the_example_in_the_manual_works(java: JavaShell, cluster: Cluster, topic: str) -> None:
+    manual = (build.REPO / "docs" / "compat.md").read_text(encoding="utf-8")
+    example: dict[str, Any] = {}
+    exec(manual.split("```python\n")[1].split("```")[0], example)
+    example["test_a_java_producer_is_told_the_queue_offset"](java, cluster, topic)
+
+
 def test_a_snippet_that_does_not_compile_says_where(java: JavaShell) -> None:
     with pytest.raises(JavaFailed, match=r"(?s)cannot find symbol.*emitt\(1\);"):
         java.run("emit(0);\nemitt(1);")
@@ -189,6 +197,16 @@ def test_a_closed_server_is_forgotten(cluster: Cluster, tmp_path: Path) -> None:
         assert server in LIVE
         assert server.stop() == 143
     assert server not in LIVE
+
+
+def test_our_name_server_restarts_at_its_address_with_its_settings(tmp_path: Path) -> None:
+    with CometNameServer(tmp_path).start() as server:
+        address, pid = server.address, server.pid
+        put: dict[str, object] = {"namespace": "n", "key": "k", "value": "v"}
+        assert remoting.call(address, 100, put).code == 0
+        server.restart()
+        assert (server.address, server.pid != pid) == (address, True)
+        assert remoting.call(address, 101, put).ext == {"value": "v"}
 
 
 FAKE_MAVEN = """#!/bin/sh

@@ -20,7 +20,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
@@ -41,15 +41,18 @@ class ChildFailed(Exception):
 
 
 class Child:
-    """One program that runs beside the tests. Subclasses say what to run (`command`) and what line means ready."""
+    """One program that runs beside the tests. Subclasses say what to run (`command`) and what line means ready.
+
+    `directory` may be shared by several, `home` is its own: what the program takes for the user's home directory."""
 
     ready: re.Pattern[str] = re.compile("")
 
-    def __init__(self, name: str, directory: Path, env: Mapping[str, str] | None = None) -> None:
+    def __init__(self, name: str, directory: Path) -> None:
         self.name = name
         self.directory = directory
+        self.home = directory / f"{name}.home"
         self.log_path = directory / f"{name}.log"
-        self._env = dict(env or {})
+        self.env: dict[str, str] = {}
         self._process: subprocess.Popen[bytes] | None = None
         self._log_start = 0
 
@@ -77,7 +80,7 @@ class Child:
         if self.running:
             raise ChildFailed(f"{self.name} already runs as process {self.pid}")
         self.close()
-        self.directory.mkdir(parents=True, exist_ok=True)
+        self.home.mkdir(parents=True, exist_ok=True)
         with self.log_path.open("ab") as log:
             self._log_start = log.tell()
             self._process = subprocess.Popen(
@@ -86,7 +89,7 @@ class Child:
                 stdout=log if stdout is None else stdout,
                 stderr=log,
                 cwd=self.directory,
-                env={**os.environ, **self._env},
+                env={**os.environ, **self.env},
                 start_new_session=True,
             )
         LIVE.append(self)

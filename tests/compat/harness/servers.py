@@ -11,10 +11,9 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
 
 from tests.compat.harness.build import REPO
-from tests.compat.harness.java import CURRENT, QUICK, release
+from tests.compat.harness.java import QUICK, release
 from tests.compat.harness.processes import START_TIMEOUT_S, Child, free_ports, wait_until
 from tests.compat.harness.remoting import call
 
@@ -31,14 +30,6 @@ SMALL_FILES: Settings = {
     "maxHashSlotNum": 500,
     "maxIndexNum": 2_000,
 }
-
-
-class NameServer(Protocol):
-    @property
-    def address(self) -> str: ...
-    def start(self) -> object: ...
-    def stop(self) -> int: ...
-    def kill(self) -> None: ...
 
 
 def properties(settings: Settings) -> str:
@@ -71,7 +62,7 @@ class JavaNameServer(Child):
         if self._process is None:  # the server saves run-time changes there, and a restart must see them
             conf.write_text(properties(self._settings))
         main = "org.apache.rocketmq.namesrv.NamesrvStartup"
-        return release().command(main, "-c", str(conf), home=self.directory, options=self._options)
+        return release().command(main, "-c", str(conf), home=self.home, options=self._options)
 
 
 class JavaBroker(Child):
@@ -87,7 +78,6 @@ class JavaBroker(Child):
         *,
         name: str = "broker-a",
         options: Sequence[str] = QUICK,
-        version: str = CURRENT,
     ) -> None:
         super().__init__(f"java-{name}", directory)
         self.broker_name = name
@@ -96,7 +86,6 @@ class JavaBroker(Child):
         self.namesrv = namesrv
         self.store = directory / f"{name}-store"
         self._options = options
-        self._version = version
         self.settings: dict[str, object] = {
             "brokerClusterName": "compat",
             "brokerName": name,
@@ -147,7 +136,7 @@ class JavaBroker(Child):
         conf.write_text(properties(self.settings))
         main = "org.apache.rocketmq.broker.BrokerStartup"
         options = [*self._options, "-Drocketmq.broker.diskSpaceWarningLevelRatio=0.99"]
-        return release(self._version).command(main, "-c", str(conf), home=self.directory, options=options)
+        return release().command(main, "-c", str(conf), home=self.home, options=options)
 
 
 def python_path() -> str:
@@ -159,7 +148,8 @@ class CometNameServer(Child):
     ready = re.compile(r"^ready namesrv=(\S+)", re.MULTILINE)
 
     def __init__(self, directory: Path, settings: Settings | None = None, *, name: str = "comet-namesrv") -> None:
-        super().__init__(name, directory, env={"PYTHONPATH": python_path(), "HOME": str(directory)})
+        super().__init__(name, directory)
+        self.env = {"PYTHONPATH": python_path(), "HOME": str(self.home)}
         self.address = "127.0.0.1:0"
         self._settings = dict(settings or {})
 

@@ -152,7 +152,7 @@ class JavaShell(Child):
 
     def command(self) -> Sequence[str]:
         options = [*self._options, *PROMPT_CLIENT]
-        return release(self.version).command("compat.Shell", home=self.directory, options=options)
+        return release(self.version).command("compat.Shell", home=self.home, options=options)
 
     def run(self, source: str, *args: object, timeout_s: float = RUN_TIMEOUT_S) -> Run:
         return self.begin(source, *args).wait(timeout_s)
@@ -208,7 +208,8 @@ class JavaShell(Child):
         assert process.stdout is not None
         with process.stdout as reports:
             for line in reports:
-                self._hear(json.loads(line))
+                if line.startswith(b'{"run":'):  # the JVM itself may have a warning to say
+                    self._hear(json.loads(line))
         status = process.wait()
         for number in list(self._runs):
             self._runs.pop(number).jvm_ended(status, self.log_tail())
