@@ -29,13 +29,14 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.compat.harness.java import REPO, ToolMissing
+from tests.compat.harness.build import ToolMissing
 from tests.compat.harness.processes import Child
 from tests.compat.harness.servers import CometNameServer, JavaNameServer
 
 TOPICS = 100
 GET_ROUTE, REGISTER_BROKER = 105, 103
 VERSION = 513
+REPO = Path(__file__).resolve().parents[1]
 OVERLAY = REPO / "build" / "compiled"
 # Like RocketMQ's own start script, with a heap that fits a small machine and TLS off as on our side.
 JAVA_OPTIONS = ("-server", "-Xms1g", "-Xmx1g", "-Dtls.server.mode=disabled")
@@ -189,15 +190,15 @@ def measure(subject: Subject, options: argparse.Namespace, seconds: float) -> tu
     return answers / seconds, cpu * 1e6 / answers
 
 
-def subjects(directory: Path) -> list[Subject]:
+def subjects(directory: Path, overlay: Path) -> list[Subject]:
     found = []
     try:
         found.append(Subject("rocketmq", JavaNameServer(directory / "java", options=JAVA_OPTIONS)))
     except ToolMissing as error:
         print(f"NOT MEASURED: RocketMQ's name server: {error}", file=sys.stderr)
-    if (OVERLAY / ".ready").exists():
+    if overlay.exists():
         compiled = CometNameServer(directory / "compiled", name="comet-compiled")
-        compiled._env["PYTHONPATH"] = os.pathsep.join([str(OVERLAY), str(REPO / "src")])
+        compiled._env["PYTHONPATH"] = str(overlay)
         found.append(Subject("cometmq compiled", compiled))
     else:
         print("NOT MEASURED: the compiled build; make build/compiled/.ready makes it", file=sys.stderr)
@@ -210,7 +211,7 @@ def subjects(directory: Path) -> list[Subject]:
 def run(options: argparse.Namespace) -> list[Subject]:
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="cometmq-bench-")))
-        measured = subjects(directory)
+        measured = subjects(directory, options.overlay)
         for subject in measured:
             stack.enter_context(subject.server)
             subject.server.start()
@@ -247,6 +248,7 @@ def main() -> int:
     parser.add_argument("--warm-up", type=float, default=10)
     parser.add_argument("--connections", type=int, default=64)
     parser.add_argument("--depth", type=int, default=4)
+    parser.add_argument("--overlay", type=Path, default=OVERLAY, help="where the compiled build is")
     parser.add_argument("-o", "--output", choices=["text", "json"], default="text")
     parser.add_argument("--load", type=int, metavar="PORT", help=argparse.SUPPRESS)
     options = parser.parse_args()

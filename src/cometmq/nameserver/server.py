@@ -97,6 +97,11 @@ class NameServer:
     def address(self) -> str:
         return f"{self._host}:{self.port}"
 
+    @property
+    def connections(self) -> list[Connection]:
+        """Of brokers, clients and tools, open at this moment."""
+        return self._server.connections
+
     # What serves which request
 
     def _dispatcher(self, route_handler: Handler) -> Dispatcher:
