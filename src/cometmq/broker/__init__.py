@@ -1,0 +1,1 @@
+"""The broker: requests of clients, and the state they share."""

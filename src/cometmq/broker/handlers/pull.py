@@ -1,0 +1,307 @@
+"""Pulling: the checks, the read, the answer or the wait.
+
+    checks       broker, group and topic may be read; the queue exists; the subscription is known and not too old
+    read         a pending reset answers at once, else the store is asked with the group's tag filter
+    commit       an offset that rides on the request is saved on the first pass only
+    nothing new  with permission to wait the request is parked (longpoll.py) and read again when woken
+
+Answers with codes 0, 19, 20 and 21 always say where to go on. The remark is the store's word for what it found.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from cometmq.broker import filters
+from cometmq.broker.filters import Subscription
+from cometmq.broker.longpoll import Waiter
+from cometmq.broker.sessions import BROADCASTING
+from cometmq.broker.systemtopics import PERM_READ
+from cometmq.broker.table import Entry
+from cometmq.net.connection import Connection
+from cometmq.store.results import GetResult, GetStatus
+from cometmq.wire.codes import Request, Response
+from cometmq.wire.command import Command, reply
+from cometmq.wire.headers import PullMessage
+
+if TYPE_CHECKING:
+    from cometmq.broker.server import Broker
+    from cometmq.wire.bodies import SubscriptionGroupConfig, TopicConfig
+
+FLAG_COMMIT: Final = 1
+FLAG_SUSPEND: Final = 2
+FLAG_SUBSCRIPTION: Final = 4
+
+# Some old clients send nanoseconds; none waits longer than 30 s for its answer.
+HOLD_MS_MAX: Final = 60_000
+
+FORBIDDEN_BROKER: Final = 1
+FORBIDDEN_GROUP: Final = 2
+FORBIDDEN_TOPIC: Final = 3
+FORBIDDEN_BROADCAST: Final = 4
+FORBIDDEN_GROUP_TOPIC: Final = 5
+
+_NAMES: Final = {
+    GetStatus.FOUND: "FOUND",
+    GetStatus.NO_MATCHED_MESSAGE: "NO_MATCHED_MESSAGE",
+    GetStatus.MESSAGE_WAS_REMOVING: "MESSAGE_WAS_REMOVING",
+    GetStatus.OFFSET_FOUND_NULL: "OFFSET_FOUND_NULL",
+    GetStatus.OFFSET_OVERFLOW_BADLY: "OFFSET_OVERFLOW_BADLY",
+    GetStatus.OFFSET_OVERFLOW_ONE: "OFFSET_OVERFLOW_ONE",
+    GetStatus.OFFSET_TOO_SMALL: "OFFSET_TOO_SMALL",
+    GetStatus.NO_MATCHED_LOGIC_QUEUE: "NO_MATCHED_LOGIC_QUEUE",
+    GetStatus.NO_MESSAGE_IN_QUEUE: "NO_MESSAGE_IN_QUEUE",
+    GetStatus.OFFSET_RESET: "OFFSET_RESET",
+}
+_CODES: Final = {
+    GetStatus.FOUND: Response.SUCCESS,
+    GetStatus.NO_MATCHED_MESSAGE: Response.PULL_RETRY_IMMEDIATELY,
+    GetStatus.MESSAGE_WAS_REMOVING: Response.PULL_RETRY_IMMEDIATELY,
+    GetStatus.OFFSET_FOUND_NULL: Response.PULL_NOT_FOUND,
+    GetStatus.OFFSET_OVERFLOW_ONE: Response.PULL_NOT_FOUND,
+    GetStatus.OFFSET_OVERFLOW_BADLY: Response.PULL_OFFSET_MOVED,
+    GetStatus.OFFSET_TOO_SMALL: Response.PULL_OFFSET_MOVED,
+    GetStatus.OFFSET_RESET: Response.PULL_OFFSET_MOVED,
+}
+
+
+class Refused(Exception):
+    """A pull that may not be served; `forbidden` tells the client which rule it is."""
+
+    def __init__(self, code: int, remark: str, forbidden: int = 0) -> None:
+        super().__init__(remark)
+        self.code = code
+        self.remark = remark
+        self.forbidden = forbidden
+
+    def answer(self, request: Command) -> Command:
+        ext = {"forbiddenType": str(self.forbidden)} if self.forbidden else {}
+        return reply(request, self.code, self.remark, ext)
+
+
+class Pull:
+    """One pull that passed the checks, as often as it is read."""
+
+    __slots__ = ("connection", "request", "header", "topic", "group", "subscription")
+
+    def __init__(
+        self,
+        connection: Connection,
+        request: Command,
+        header: PullMessage,
+        topic: TopicConfig,
+        group: SubscriptionGroupConfig,
+        subscription: Subscription,
+    ) -> None:
+        self.connection = connection
+        self.request = request
+        self.header = header
+        self.topic = topic
+        self.group = group
+        self.subscription = subscription
+
+
+def pull_message(broker: Broker, connection: Connection, request: Command) -> Command | None:
+    """Requests 11 and 361."""
+    try:
+        pull = _check(broker, connection, request, PullMessage.decode(request.ext))
+    except Refused as refused:
+        return refused.answer(request)
+    return _read(broker, pull, True, 0)
+
+
+def pull_again(broker: Broker, waiter: Waiter) -> None:
+    """A parked pull was woken: checked and read once more, and answered whatever comes of it."""
+    request = waiter.request
+    try:
+        answer = _read(broker, _check(broker, waiter.connection, request, waiter.header), False, 0)
+    except Refused as refused:
+        answer = refused.answer(request)
+    if answer is not None:
+        waiter.connection.answer(request, answer)
+
+
+# Checks
+
+
+def _check(broker: Broker, connection: Connection, request: Command, header: PullMessage) -> Pull:
+    settings = broker.config
+    if not settings.readable:
+        raise Refused(
+            Response.NO_PERMISSION, f"broker {settings.broker_name} is not readable (brokerPermission)", FORBIDDEN_BROKER
+        )
+    if request.code == Request.LITE_PULL_MESSAGE and not settings.lite_pull_enabled:
+        raise Refused(Response.NO_PERMISSION, "lite pull is switched off (litePullMessageEnable)", FORBIDDEN_BROKER)
+    group = broker.groups.find(header.consumer_group)
+    if group is None:
+        raise Refused(
+            Response.SUBSCRIPTION_GROUP_NOT_EXIST,
+            f"consumer group {header.consumer_group} does not exist: create it, or set autoCreateSubscriptionGroup=true",
+        )
+    if not group.consume_enable:
+        raise Refused(
+            Response.NO_PERMISSION,
+            f"consumer group {header.consumer_group} may not consume (consumeEnable=false): enable the group",
+            FORBIDDEN_GROUP,
+        )
+    topic = broker.topics.get(header.topic)
+    if topic is None:
+        raise Refused(Response.TOPIC_NOT_EXIST, f"topic {header.topic} does not exist on broker {settings.broker_name}")
+    if not topic.perm & PERM_READ:
+        raise Refused(
+            Response.NO_PERMISSION, f"topic {header.topic} may not be read (perm {topic.perm})", FORBIDDEN_TOPIC
+        )
+    if not 0 <= header.queue_id < topic.read_queue_nums:
+        raise Refused(
+            Response.INVALID_PARAMETER,
+            f"queue {header.queue_id} does not exist: topic {header.topic} has {topic.read_queue_nums} read queues",
+        )
+    subscription = _subscription(broker, header, group)
+    if not subscription.is_tag:
+        fault = filters.fault_of(subscription.data.expression_type, settings.property_filter_enabled)
+        if fault is not None:
+            raise Refused(fault[0], fault[1])
+    return Pull(connection, request, header, topic, group, subscription)
+
+
+def _subscription(broker: Broker, header: PullMessage, group: SubscriptionGroupConfig) -> Subscription:
+    if header.sys_flag & FLAG_SUBSCRIPTION:
+        subscription = filters.parse(header.topic, header.subscription, header.expression_type, header.sub_version)
+        broker.consumers.note_pull(header.consumer_group, header.topic, subscription, broker.uptime_ms())
+        return subscription
+    members = broker.consumers.get(header.consumer_group)
+    if members is None:
+        raise Refused(
+            Response.SUBSCRIPTION_NOT_EXIST,
+            f"consumer group {header.consumer_group} has no member here: its heartbeat has not arrived yet",
+        )
+    if members.message_model == BROADCASTING and not group.consume_broadcast_enable:
+        raise Refused(
+            Response.NO_PERMISSION,
+            f"consumer group {header.consumer_group} may not consume by broadcasting (consumeBroadcastEnable=false)",
+            FORBIDDEN_BROADCAST,
+        )
+    if not broker.groups.may_read(header.consumer_group, header.topic):
+        raise Refused(
+            Response.NO_PERMISSION,
+            f"consumer group {header.consumer_group} is barred from topic {header.topic}",
+            FORBIDDEN_GROUP_TOPIC,
+        )
+    known = members.subscriptions.get(header.topic)
+    if known is None:
+        raise Refused(
+            Response.SUBSCRIPTION_NOT_EXIST,
+            f"consumer group {header.consumer_group} does not subscribe to {header.topic}: all its members must "
+            "subscribe to the same topics",
+        )
+    if known.version < header.sub_version:
+        raise Refused(
+            Response.SUBSCRIPTION_NOT_LATEST,
+            f"the subscription of {header.consumer_group} to {header.topic} is of version {known.version}, the pull "
+            f"wants {header.sub_version}: the heartbeat with it has not arrived yet",
+        )
+    return known
+
+
+# Reading
+
+
+def _read(broker: Broker, pull: Pull, first_pass: bool, loaded_units: int) -> Command | None:
+    header = pull.header
+    reset = broker.offsets.take_reset(header.consumer_group, header.topic, header.queue_id)
+    if reset is not None:
+        result = _moved(broker, header, reset)
+    else:
+        matches = pull.subscription.matches
+        found = broker.store.get(
+            header.topic,
+            header.queue_id,
+            header.queue_offset,
+            header.max_msg_nums,
+            unit_filter=None if matches is None else partial(_tag_passes, matches),
+            loaded_units=loaded_units,
+        )
+        if found is None:
+            return reply(pull.request, Response.SYSTEM_ERROR, "the store is closed or cannot be read")
+        if found.cold:
+            broker.store.load(found, partial(_go_on, broker, pull, first_pass, found))
+            return None
+        result = found
+    if first_pass:
+        _commit(broker, pull)
+    return _answer(broker, pull, result, first_pass)
+
+
+def _tag_passes(matches: filters.TagMatch, tag_code: int | None, _extension: object) -> bool:
+    """An entry whose extension cannot be read has no code; the client decides about it."""
+    return tag_code is None or matches(tag_code)
+
+
+def _go_on(broker: Broker, pull: Pull, first_pass: bool, cold: GetResult) -> None:
+    """What a cold read needs is in memory now."""
+    answer = _read(broker, pull, first_pass, cold.cold_units)
+    if answer is not None:
+        pull.connection.answer(pull.request, answer)
+
+
+def _moved(broker: Broker, header: PullMessage, offset: int) -> GetResult:
+    low, high = broker.store.queue_bounds(header.topic, header.queue_id)
+    return GetResult(GetStatus.OFFSET_RESET, offset, low, high)
+
+
+def _commit(broker: Broker, pull: Pull) -> None:
+    header = pull.header
+    if header.sys_flag & FLAG_COMMIT:
+        broker.offsets.commit(
+            header.consumer_group, header.topic, header.queue_id, header.commit_offset, pull.connection.peer_text
+        )
+
+
+def _answer(broker: Broker, pull: Pull, result: GetResult, may_hold: bool) -> Command | None:
+    header = pull.header
+    status = result.status
+    if status in (GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE_IN_QUEUE):
+        code = Response.PULL_NOT_FOUND if header.queue_offset == 0 else Response.PULL_OFFSET_MOVED
+    else:
+        code = _CODES[status]
+    if code == Response.PULL_NOT_FOUND and may_hold and header.sys_flag & FLAG_SUSPEND:
+        _hold(broker, pull)
+        return None
+    if code != Response.PULL_OFFSET_MOVED:
+        broker.offsets.pull_commit(header.consumer_group, header.topic, header.queue_id, result.next_offset)
+    ext = {
+        "suggestWhichBrokerId": str(_suggested_broker(broker, pull.group, result)),
+        "nextBeginOffset": str(result.next_offset),
+        "minOffset": str(result.min_offset),
+        "maxOffset": str(result.max_offset),
+        "topicSysFlag": str(pull.topic.topic_sys_flag),
+        "groupSysFlag": str(pull.group.group_sys_flag),
+    }
+    if status != GetStatus.FOUND:
+        broker.stats.missed(header.consumer_group, header.topic)
+        return reply(pull.request, code, _NAMES[status], ext)
+    broker.stats.got(header.consumer_group, header.topic, header.queue_id, result)
+    return reply(pull.request, code, "FOUND", ext, b"".join(result.slices))
+
+
+def _hold(broker: Broker, pull: Pull) -> None:
+    header = pull.header
+    settings = broker.config
+    hold_ms = settings.short_polling_ms
+    if settings.long_polling:
+        hold_ms = max(0, min(header.suspend_timeout_ms, HOLD_MS_MAX))
+    deadline_ms = broker.uptime_ms() + hold_ms
+    broker.longpoll.hold(Waiter(pull.connection, pull.request, header, pull.subscription.matches, deadline_ms))
+
+
+def _suggested_broker(broker: Broker, group: SubscriptionGroupConfig, result: GetResult) -> int:
+    if not broker.config.slave_read_enabled:
+        return 0
+    return group.which_broker_when_consume_slowly if result.suggest_slave else group.broker_id
+
+
+HANDLERS: Final = {
+    Request.PULL_MESSAGE: Entry(pull_message, "pull", "read"),
+    Request.LITE_PULL_MESSAGE: Entry(pull_message, "lite pull", "read"),
+}

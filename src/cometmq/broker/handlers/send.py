@@ -1,0 +1,247 @@
+"""Sending: SEND_MESSAGE in both spellings, and batches.
+
+    checks           accept time, permission, name, closed topics, topic (made on demand), queue number
+    retry topics     a consumer that sends its failed message itself: too many tries go to the dead letters
+    properties       region, trace switch and cluster are added, a unique id if there is none
+    put              diverted to the schedule topic if delayed; then into the log
+    answer           at once, or when disk and replicas have kept their promise
+
+Every answer carries region and trace switch. Codes 0, 10, 11 and 12 mean that the message is stored, and carry its
+ids. A one-way send is stored and counted like any other and never answered.
+"""
+
+from __future__ import annotations
+
+import random
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from cometmq import names
+from cometmq.broker import retries
+from cometmq.broker.systemtopics import PERM_READ_WRITE
+from cometmq.broker.table import Entry
+from cometmq.errors import RequestError
+from cometmq.net.connection import Connection
+from cometmq.store.puts import AppendRequest
+from cometmq.store.results import PUT_STATUS_NAMES, PutResult, PutStatus
+from cometmq.wire.codes import Request, Response
+from cometmq.wire.command import Command, reply
+from cometmq.wire.headers import SendMessage
+from cometmq.wire.properties import Property, find, without
+
+if TYPE_CHECKING:
+    from cometmq.broker.server import Broker
+    from cometmq.wire.bodies import TopicConfig
+
+UNIT_FLAG: Final = 1
+
+STATUS_CODES: Final = {
+    PutStatus.OK: Response.SUCCESS,
+    PutStatus.FLUSH_DISK_TIMEOUT: Response.FLUSH_DISK_TIMEOUT,
+    PutStatus.FLUSH_SLAVE_TIMEOUT: Response.FLUSH_SLAVE_TIMEOUT,
+    PutStatus.SLAVE_NOT_AVAILABLE: Response.SLAVE_NOT_AVAILABLE,
+    PutStatus.SERVICE_NOT_AVAILABLE: Response.SERVICE_NOT_AVAILABLE,
+    PutStatus.MESSAGE_ILLEGAL: Response.MESSAGE_ILLEGAL,
+    PutStatus.PROPERTIES_SIZE_EXCEEDED: Response.MESSAGE_ILLEGAL,
+    PutStatus.WHEEL_TIMER_MESSAGE_ILLEGAL: Response.MESSAGE_ILLEGAL,
+    PutStatus.OS_PAGE_CACHE_BUSY: Response.SYSTEM_BUSY,
+    PutStatus.LMQ_QUOTA_EXCEEDED: Response.LMQ_QUOTA_EXCEEDED,
+}
+STORED: Final = frozenset(
+    (PutStatus.OK, PutStatus.FLUSH_DISK_TIMEOUT, PutStatus.FLUSH_SLAVE_TIMEOUT, PutStatus.SLAVE_NOT_AVAILABLE)
+)
+
+
+def send_message(broker: Broker, connection: Connection, request: Command) -> Command | None:
+    """Requests 10, 310 and 320."""
+    if request.code == Request.SEND_MESSAGE:
+        header = SendMessage.decode(request.ext)
+    else:
+        header = SendMessage.decode_v2(request.ext)
+    try:
+        return _send(broker, connection, request, header)
+    except RequestError as error:
+        if broker.send_hooks:
+            broker.send_hooks.refused(header, request, error.remark)
+        return reply(request, error.code, error.remark, dict(broker.send_ext))
+
+
+def _send(broker: Broker, connection: Connection, request: Command, header: SendMessage) -> Command | None:
+    if broker.send_hooks:
+        broker.send_hooks.before(header, request)
+    config = check_topic(broker, connection, header)
+    queue_id = header.queue_id
+    if queue_id < 0:
+        queue_id = random.randrange(config.write_queue_nums or 1)  # noqa: S311 - spreads load, keeps no secret
+    properties = header.properties
+    if "POP_CK\x01" in properties:
+        properties = without(properties, Property.POP_CK)
+    topic = header.topic
+    batch = header.batch or request.code == Request.SEND_BATCH_MESSAGE
+    if topic.startswith(names.RETRY_PREFIX):
+        if batch:
+            raise RequestError(Response.MESSAGE_ILLEGAL, f"a batch cannot be sent to the retry topic {topic}")
+        topic, queue_id, properties = _retry_or_dead_letter(broker, header, queue_id, properties, request.version)
+    if "COMPACTION" in config.attributes.values() and find(properties, Property.KEYS) is None:
+        raise RequestError(Response.MESSAGE_ILLEGAL, f"topic {topic} is compacted by key: set KEYS on the message")
+
+    unique_id = find(properties, Property.UNIQ_KEY)
+    added = broker.added_properties
+    if unique_id is None or "MSG_REGION\x01" in properties or "CLUSTER\x01" in properties or "TRACE_ON\x01" in properties:
+        unique_id = unique_id or broker.unique_ids.next(broker.clock.now_ms())
+        for name in (Property.MSG_REGION, Property.TRACE_ON, Property.CLUSTER, Property.UNIQ_KEY):
+            properties = without(properties, name)
+        added = f"{added}UNIQ_KEY\x01{unique_id}\x02"
+    if properties and not properties.endswith("\x02"):
+        properties += "\x02"
+    message = AppendRequest(
+        topic,
+        queue_id,
+        request.body,
+        properties + added,
+        flag=header.flag,
+        sys_flag=header.sys_flag,
+        born_time_ms=header.born_timestamp,
+        born_host=broker.host_of(connection),
+        reconsume_times=header.reconsume_times,
+        wait="WAIT\x01false" not in properties,
+    )
+    if batch:
+        result = broker.put_batch(message)
+    else:
+        if "TRAN_MSG\x01true" in properties and not (header.reconsume_times > 0 and "DELAY\x01" in properties):
+            broker.prepare_transaction(message)
+        result = broker.put(message)
+    if result.status != PutStatus.OK or not broker.store.must_wait(message):
+        return _answer(broker, request, message, queue_id, unique_id, result, result.status)
+    broker.store.wait(
+        result, partial(_answer_later, broker, connection, request, message, queue_id, unique_id, result)
+    )
+    return None
+
+
+def check_topic(broker: Broker, connection: Connection, header: SendMessage) -> TopicConfig:
+    """The configuration of the topic that may be sent to, made on demand; RequestError says why not."""
+    settings = broker.config
+    if settings.start_accept_send_ms and broker.clock.now_ms() < settings.start_accept_send_ms:
+        raise RequestError(
+            Response.SYSTEM_ERROR,
+            f"broker {settings.broker_name} takes messages from {settings.start_accept_send_ms} on "
+            "(startAcceptSendRequestTimeStamp, ms since 1970)",
+        )
+    topic = header.topic
+    config = broker.topics.get(topic)
+    if config is None or not settings.writable:
+        if config is not None and config.order:
+            raise RequestError(
+                Response.NO_PERMISSION, f"broker {settings.broker_name} is not writable (brokerPermission)"
+            )
+        fault = names.topic_fault(topic)
+        if fault:
+            raise RequestError(Response.INVALID_PARAMETER, fault)
+    if topic in names.SEND_FORBIDDEN_TOPICS:
+        raise RequestError(Response.NO_PERMISSION, f"sending to the system topic {topic} is forbidden")
+    if config is None:
+        config = _create_topic(broker, connection, header)
+    if header.queue_id >= max(config.read_queue_nums, config.write_queue_nums):
+        raise RequestError(
+            Response.INVALID_PARAMETER,
+            f"queue {header.queue_id} does not exist: topic {topic} has {config.read_queue_nums} read and "
+            f"{config.write_queue_nums} write queues",
+        )
+    return config
+
+
+def _create_topic(broker: Broker, connection: Connection, header: SendMessage) -> TopicConfig:
+    topic = header.topic
+    sys_flag = UNIT_FLAG if header.unit_mode else 0
+    if topic.startswith(names.RETRY_PREFIX):
+        return broker.topics.create_in_send_back(topic, 1, PERM_READ_WRITE, sys_flag=sys_flag)
+    config = broker.topics.create_in_send(topic, header.default_topic, header.default_topic_queue_nums, sys_flag)
+    if config is None:
+        raise RequestError(
+            Response.TOPIC_NOT_EXIST,
+            f"topic {topic} does not exist on broker {broker.config.broker_name} and is not made on demand from "
+            f"{header.default_topic} for {connection.peer_text}: create it, or set autoCreateTopicEnable=true",
+        )
+    return config
+
+
+def _retry_or_dead_letter(
+    broker: Broker, header: SendMessage, queue_id: int, properties: str, version: int
+) -> tuple[str, int, str]:
+    """Where a message that a consumer sends to its retry topic goes: topic, queue, properties."""
+    name = retries.group_of(header.topic)
+    group = broker.groups.find(name)
+    if group is None:
+        raise RequestError(
+            Response.SUBSCRIPTION_GROUP_NOT_EXIST,
+            f"consumer group {name} does not exist: create it, or set autoCreateSubscriptionGroup=true",
+        )
+    limit = retries.limit_of(group, version, header.max_reconsume_times)
+    locked = broker.queue_locks.any_lock_alive(name, broker.uptime_ms())
+    target = retries.sent_to_retry_topic(name, header.reconsume_times, limit, locked)
+    if target is None:
+        return header.topic, queue_id, properties
+    broker.topics.create_in_send_back(target.topic, target.queues, PERM_READ_WRITE)
+    broker.stats.dead_letter(name, header.topic)
+    properties = without(properties, Property.DELAY)
+    if properties and not properties.endswith("\x02"):
+        properties += "\x02"
+    return target.topic, 0, f"{properties}DELAY\x01{retries.NO_DELAY}\x02"
+
+
+def _answer_later(
+    broker: Broker,
+    connection: Connection,
+    request: Command,
+    message: AppendRequest,
+    queue_id: int,
+    unique_id: str,
+    result: PutResult,
+    status: int,
+) -> None:
+    connection.answer(request, _answer(broker, request, message, queue_id, unique_id, result, status))
+
+
+def _answer(
+    broker: Broker,
+    request: Command,
+    message: AppendRequest,
+    queue_id: int,
+    unique_id: str,
+    result: PutResult,
+    status: int,
+) -> Command:
+    if broker.send_hooks:
+        broker.send_hooks.after(request, message, result, status)
+    if status not in STORED:
+        code = STATUS_CODES.get(status, Response.SYSTEM_ERROR)
+        return reply(request, code, _remark(broker, status, result), dict(broker.send_ext))
+    broker.stats.put(message.topic, message.queue_id, result.count, result.record_bytes)
+    ids = broker.offset_ids(result)
+    ext = {
+        "queueId": str(queue_id),
+        "transactionId": unique_id,
+        "msgId": ids,
+        "queueOffset": str(result.queue_offset),
+    }
+    ext.update(broker.send_ext)
+    if status == PutStatus.OK:
+        return reply(request, 0, None, ext)
+    return reply(request, STATUS_CODES[status], PUT_STATUS_NAMES[status], ext)
+
+
+def _remark(broker: Broker, status: int, result: PutResult) -> str:
+    if status == PutStatus.SERVICE_NOT_AVAILABLE:
+        return f"{result.remark}; {broker.disk_use_text()}"
+    if status == PutStatus.OS_PAGE_CACHE_BUSY:
+        return f"[PC_SYNCHRONIZED]{result.remark}"
+    return result.remark or PUT_STATUS_NAMES.get(status, "unknown")
+
+
+HANDLERS: Final = {
+    Request.SEND_MESSAGE: Entry(send_message, "send", "write"),
+    Request.SEND_MESSAGE_V2: Entry(send_message, "send", "write"),
+    Request.SEND_BATCH_MESSAGE: Entry(send_message, "send", "write"),
+}

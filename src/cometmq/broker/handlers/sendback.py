@@ -1,0 +1,135 @@
+"""CONSUMER_SEND_MSG_BACK: a consumer returns a message that it could not handle.
+
+The stored message is read by its physical offset and put once more: into the group's retry topic with a delay that
+grows with the number of tries, or among its dead letters when there were enough (retries.py).
+
+Only a plain "stored" is success here. On anything else the consumer sends the message again itself, so that it may come
+twice but is never lost.
+"""
+
+from __future__ import annotations
+
+import random
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from cometmq import names
+from cometmq.broker import retries
+from cometmq.broker.handlers.send import UNIT_FLAG
+from cometmq.broker.systemtopics import PERM_READ_WRITE, PERM_WRITE
+from cometmq.broker.table import Entry
+from cometmq.errors import RequestError, WireError
+from cometmq.net.connection import Connection
+from cometmq.store.puts import AppendRequest
+from cometmq.store.results import PUT_STATUS_NAMES, PutResult, PutStatus
+from cometmq.wire import properties as wire_properties
+from cometmq.wire.codes import Request, Response
+from cometmq.wire.command import Command, reply
+from cometmq.wire.headers import SendMessageBack
+from cometmq.wire.message import StoredMessage, encode_host
+
+if TYPE_CHECKING:
+    from cometmq.broker.server import Broker
+
+
+def send_back(broker: Broker, connection: Connection, request: Command) -> Command | None:
+    header = SendMessageBack.decode(request.ext)
+    group = broker.groups.find(header.group)
+    if group is None:
+        raise RequestError(
+            Response.SUBSCRIPTION_GROUP_NOT_EXIST,
+            f"consumer group {header.group} does not exist: create it, or set autoCreateSubscriptionGroup=true",
+        )
+    if not broker.config.writable:
+        raise RequestError(
+            Response.NO_PERMISSION, f"broker {broker.config.broker_name} is not writable (brokerPermission)"
+        )
+    if group.retry_queue_nums <= 0:
+        return reply(request)
+    sys_flag = UNIT_FLAG if header.unit_mode else 0
+    retry = broker.topics.create_in_send_back(
+        names.retry_topic(header.group), group.retry_queue_nums, PERM_READ_WRITE, sys_flag=sys_flag
+    )
+    if not retry.perm & PERM_WRITE:
+        raise RequestError(Response.NO_PERMISSION, f"topic {retry.topic_name} may not be written (perm {retry.perm})")
+    message = broker.store.message_at(header.offset)
+    if message is None:
+        raise RequestError(
+            Response.SYSTEM_ERROR,
+            f"no message at physical offset {header.offset}: it was deleted, or the offset is not one of this broker",
+        )
+    target = retries.sent_back(
+        header.group,
+        group.retry_queue_nums,
+        message.reconsume_times,
+        retries.limit_of(group, request.version, header.max_reconsume_times),
+        header.delay_level,
+    )
+    if target.is_dead_letter:
+        broker.topics.create_in_send_back(target.topic, target.queues, PERM_READ_WRITE)
+    copy = _copy(broker, message, target)
+    result = broker.put(copy)
+    if result.status == PutStatus.OK and broker.store.must_wait(copy):
+        broker.store.wait(result, partial(_answer_later, broker, connection, request, header.group, message, target))
+        return None
+    return _answer(broker, request, header.group, message, target, result.status, result)
+
+
+def _copy(broker: Broker, message: StoredMessage, target: retries.Destination) -> AppendRequest:
+    properties = retries.sent_back_properties(
+        wire_properties.decode(message.properties),
+        message.topic,
+        broker.offset_id(message.physical_offset),
+        target.delay_level,
+    )
+    try:
+        encoded = wire_properties.encode(properties).decode()
+    except WireError as error:
+        raise RequestError(Response.SYSTEM_ERROR, f"the message cannot be given back: {error}") from error
+    return AppendRequest(
+        target.topic,
+        random.randrange(target.queues),  # noqa: S311 - spreads load, keeps no secret
+        message.body,
+        encoded,
+        flag=message.flag,
+        sys_flag=message.sys_flag,
+        born_time_ms=message.born_timestamp_ms,
+        born_host=encode_host(message.born_host),
+        reconsume_times=message.reconsume_times + 1,
+        wait=False,
+    )
+
+
+def _answer_later(
+    broker: Broker,
+    connection: Connection,
+    request: Command,
+    group: str,
+    message: StoredMessage,
+    target: retries.Destination,
+    status: int,
+) -> None:
+    connection.answer(request, _answer(broker, request, group, message, target, status, None))
+
+
+def _answer(
+    broker: Broker,
+    request: Command,
+    group: str,
+    message: StoredMessage,
+    target: retries.Destination,
+    status: int,
+    result: PutResult | None,
+) -> Command:
+    if status != PutStatus.OK:
+        why = result.remark if result is not None and result.remark else PUT_STATUS_NAMES[status]
+        return reply(request, Response.SYSTEM_ERROR, f"the message was not given back: {why}")
+    properties = message.properties.decode("utf-8", "replace")
+    topic = wire_properties.find(properties, wire_properties.Property.RETRY_TOPIC) or message.topic
+    broker.stats.sent_back(group, topic)
+    if target.is_dead_letter:
+        broker.stats.dead_letter(group, topic)
+    return reply(request)
+
+
+HANDLERS: Final = {Request.CONSUMER_SEND_MSG_BACK: Entry(send_back, "send", "write")}

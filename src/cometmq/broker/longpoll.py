@@ -1,0 +1,140 @@
+"""Pulls that found nothing and wait for a message.
+
+    hold()      park a pull under its topic and queue; the request stays unanswered
+    arrived()   the dispatcher's notice; waiters whose tags match become ready
+    wake()      runs the ready pulls again, this time without permission to park
+    sweep()     every few seconds: time-outs, and queues that grew without a notice
+
+A waiter costs one small object: no task, no timer. All waiters that become ready while one chunk of input is handled
+are woken by one callback after it, so that a burst of sends wakes each consumer once and with all of the burst.
+
+A waiter is in exactly one place: parked, ready, or gone. That is why a pull is answered exactly once, whatever
+arrival, time-out and a closing connection do to each other.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from cometmq.net.connection import Connection
+from cometmq.wire.command import Command
+from cometmq.wire.headers import PullMessage
+
+SWEEP_MS: Final = 5_000
+
+TagMatch = Callable[[int], bool]
+
+
+class Waiter:
+    """One parked pull. `matches` is None for a subscription to everything."""
+
+    __slots__ = ("connection", "request", "header", "matches", "deadline_ms")
+
+    def __init__(
+        self, connection: Connection, request: Command, header: PullMessage, matches: TagMatch | None, deadline_ms: int
+    ) -> None:
+        self.connection: Connection = connection
+        self.request: Command = request
+        self.header: PullMessage = header
+        self.matches: TagMatch | None = matches
+        self.deadline_ms: int = deadline_ms
+
+
+class LongPoll:
+    """`run_again` answers one waiter now; `soon` schedules a callback after the current one."""
+
+    def __init__(
+        self,
+        run_again: Callable[[Waiter], None],
+        soon: Callable[[Callable[[], None]], object],
+        queue_end: Callable[[str, int], int],
+    ) -> None:
+        self._run_again: Callable[[Waiter], None] = run_again
+        self._soon: Callable[[Callable[[], None]], object] = soon
+        self._queue_end: Callable[[str, int], int] = queue_end
+        self._parked: dict[str, dict[int, list[Waiter]]] = {}
+        self._ready: list[Waiter] = []
+        self.count: int = 0
+
+    def hold(self, waiter: Waiter) -> None:
+        """Park a pull. If the queue grew since it was read, it becomes ready at once."""
+        header = waiter.header
+        queues = self._parked.get(header.topic)
+        if queues is None:
+            queues = self._parked[header.topic] = {}
+        waiters = queues.get(header.queue_id)
+        if waiters is None:
+            waiters = queues[header.queue_id] = []
+        waiters.append(waiter)
+        self.count += 1
+        if self._queue_end(header.topic, header.queue_id) > header.queue_offset:
+            self._release(header.topic, header.queue_id, lambda _: True)
+
+    def arrived(self, topic: str, queue_id: int, next_offset: int, tag_code: int) -> None:
+        """A message was dispatched; `next_offset` is the queue's end behind it."""
+        queues = self._parked.get(topic)
+        if queues is None:
+            return
+        waiters = queues.get(queue_id)
+        if waiters is None:
+            return
+        staying: list[Waiter] = []
+        for waiter in waiters:
+            matches = waiter.matches
+            if next_offset > waiter.header.queue_offset and (matches is None or matches(tag_code)):
+                self._make_ready(waiter)
+            else:
+                staying.append(waiter)
+        self._keep(topic, queue_id, staying)
+
+    def sweep(self, now_ms: int) -> None:
+        """Wake what waited long enough or missed its notice; forget what has no connection any more."""
+        for topic in list(self._parked):
+            for queue_id in list(self._parked[topic]):
+                end = self._queue_end(topic, queue_id)
+                self._release(
+                    topic,
+                    queue_id,
+                    lambda waiter, end=end: (  # type: ignore[misc]
+                        waiter.deadline_ms <= now_ms
+                        or end > waiter.header.queue_offset
+                        or not waiter.connection.is_open
+                    ),
+                )
+
+    def wake_all(self) -> None:
+        """Answer everybody, as when the broker stops."""
+        for topic in list(self._parked):
+            for queue_id in list(self._parked[topic]):
+                self._release(topic, queue_id, lambda _: True)
+
+    def wake(self) -> None:
+        """Run the ready pulls again. What becomes ready meanwhile is for the next callback."""
+        ready = self._ready
+        self._ready = []
+        for waiter in ready:
+            if waiter.connection.is_open:
+                self._run_again(waiter)
+
+    def _release(self, topic: str, queue_id: int, goes: Callable[[Waiter], bool]) -> None:
+        staying: list[Waiter] = []
+        for waiter in self._parked[topic][queue_id]:
+            if goes(waiter):
+                self._make_ready(waiter)
+            else:
+                staying.append(waiter)
+        self._keep(topic, queue_id, staying)
+
+    def _make_ready(self, waiter: Waiter) -> None:
+        if not self._ready:
+            self._soon(self.wake)
+        self._ready.append(waiter)
+        self.count -= 1
+
+    def _keep(self, topic: str, queue_id: int, waiters: list[Waiter]) -> None:
+        queues = self._parked[topic]
+        if waiters:
+            queues[queue_id] = waiters
+            return
+        del queues[queue_id]
+        if not queues:
+            del self._parked[topic]
