@@ -70,7 +70,7 @@ class CommitLog:
         self._segment_bytes = segments.segment_bytes
         self._sync_flush = options.sync_flush
         self._property_crc = options.property_crc_append
-        self._busy_s = options.page_cache_busy_ms / 1000
+        self.busy_s = options.page_cache_busy_ms / 1000
         self._busy_until_s = 0.0
         self._now_ms: Callable[[], int] = clock.now_ms
         self._monotonic: Callable[[], float] = clock.monotonic
@@ -344,9 +344,9 @@ class CommitLog:
             figures.largest_bytes = largest
         elapsed_s = self._monotonic() - began_s
         figures.took(elapsed_s)
-        if elapsed_s > self._busy_s:
+        if elapsed_s > self.busy_s:
             self._busy_until_s = began_s + elapsed_s + BUSY_AFTER_STALL_S
-            log.warning("stalled append took_ms=%d limit_ms=%d", elapsed_s * 1000, self._busy_s * 1000)
+            log.warning("stalled append took_ms=%d limit_ms=%d", elapsed_s * 1000, self.busy_s * 1000)
 
     # Refusing
 
@@ -368,7 +368,7 @@ class CommitLog:
             return self._refuse(
                 PutStatus.OS_PAGE_CACHE_BUSY,
                 "busy",
-                f"an append took over {self._busy_s * 1000:.0f} ms (osPageCacheBusyTimeOutMills): slow disk",
+                f"an append took over {self.busy_s * 1000:.0f} ms (osPageCacheBusyTimeOutMills): slow disk",
             )
         return None
 

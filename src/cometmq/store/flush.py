@@ -169,8 +169,9 @@ class Flusher:
             self._fail(work.error, work.steps[len(work.done)].segment.file.path)
             return
         self.flushes += len(work.done)
-        self.waiters.flushed(self._segments.flushed_offset)
+        # First whoever reads, then who waits: a producer that is told OK finds its message in the queue.
         self._on_flushed()
+        self.waiters.flushed(self._segments.flushed_offset)
 
     def begin_timed(self) -> FlushWork | None:
         """The regular round of ASYNC_FLUSH: a few dirty pages can wait, but only for the thorough interval."""

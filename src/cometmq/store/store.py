@@ -1,0 +1,316 @@
+"""The store: its parts, the order in which they start and stop, and the verbs that a broker uses.
+
+    put ──> commitlog ──> dispatcher ──> queues, index ──> on_arrival
+                │             ^
+             flusher ─────────┘  under SYNC_FLUSH dispatch follows the flush
+    get ──> reading ──> queues ──> commitlog
+
+    open    lock, load segments, queues and index, recover, counters, abort file
+    close   no more puts and gets, flush, dispatch the rest, flush queues, index and checkpoint,
+            remove the abort file if nothing is missing, unlock
+
+Nothing here starts a thread or a timer: `background.Background` does, and calls the methods ending in `_now` and
+`_round`. Without it a store does all its work in those calls, which is how tests and tools use it.
+
+The lock is taken before anything is read (RocketMQ takes it after recovery, which cuts files of whoever holds it).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Callable
+
+from cometmq.clock import Clock
+from cometmq.store.checkpoint import Checkpoint
+from cometmq.store.commitlog import CommitLog
+from cometmq.store.consumequeues import ConsumeQueues
+from cometmq.store.disk import Disk, DiskFull
+from cometmq.store.dispatch import Dispatcher, OnArrival
+from cometmq.store.flags import NOT_WRITABLE, QUEUE_DISK_FULL, Flags
+from cometmq.store.flush import Callback, Flusher
+from cometmq.store.index import Index
+from cometmq.store.lookup import Lookup
+from cometmq.store.options import StoreOptions
+from cometmq.store.puts import LOCAL_HOST, AppendRequest
+from cometmq.store.reading import Reading
+from cometmq.store.recovery import Recovery
+from cometmq.store.results import PutResult, PutStatus
+from cometmq.store.retention import Retention
+from cometmq.store.segments import Segments
+from cometmq.store.statefiles import StateFiles
+
+log = logging.getLogger(__name__)
+
+MESSAGE_BYTES_MAX_LEAST = 10
+
+# Wait until replicas have the log up to an offset, then call back with a PutStatus.
+ReplicaWait = Callable[[int, Callback], object]
+
+
+class Store:
+    """Everything happens on one thread, the caller's. StoreError or OSError: the directory cannot be opened."""
+
+    def __init__(
+        self,
+        options: StoreOptions,
+        disk: Disk,
+        clock: Clock,
+        *,
+        store_host: bytes = LOCAL_HOST,
+        on_arrival: OnArrival | None = None,
+        is_batch_topic: Callable[[str], bool] | None = None,
+    ) -> None:
+        self.options = options
+        self.disk = disk
+        self.clock = clock
+        self.flags = Flags()
+        # The error that made the store read-only for good; None while all is well.
+        self.failure: OSError | None = None
+        self.on_failure: Callable[[OSError], object] = _ignore_error
+        # Set by replication where puts must wait for replicas.
+        self.wait_for_replicas: ReplicaWait | None = None
+        # Told that the flusher has work; that dispatch has more to do than one step.
+        self.wake_flush: Callable[[], object] = _ignore
+        self.wake_dispatch: Callable[[], object] = self.dispatch_now
+        self.is_open = False
+        self._queues_full = False
+        self._lock = disk.lock(options.path("lock"))
+        try:
+            self._load(store_host, on_arrival, is_batch_topic)
+        except BaseException:
+            self._lock.release()
+            raise
+        self._wakes_flush = options.sync_flush or options.flush_wake_on_put
+        self.is_open = True
+
+    def _load(
+        self, store_host: bytes, on_arrival: OnArrival | None, is_batch_topic: Callable[[str], bool] | None
+    ) -> None:
+        options, disk, clock = self.options, self.disk, self.clock
+        self.crashed = disk.exists(options.path("abort"))
+        self.segments = Segments(
+            disk,
+            options.commitlog_dirs(),
+            options.segment_bytes,
+            read_only_directories=options.commitlog_read_only_dirs(),
+            warm=options.warm_segments,
+            read_ahead=options.read_ahead,
+            now_ms=clock.now_ms,
+        )
+        self.segments.load()
+        self.log = CommitLog(self.segments, self.flags, clock, options)
+        self.log.store_host = store_host
+        if options.is_slave and not options.duplication_enabled:
+            self.log.closed = "this broker is a replica: send to its master"
+        self.queues = ConsumeQueues(disk, options)
+        if is_batch_topic is not None:
+            self.log.counters.is_batch_topic = is_batch_topic
+            self.queues.is_batch_topic = is_batch_topic
+        self.queues.load()
+        self.checkpoint = Checkpoint(disk, options.path("checkpoint"))
+        self.index = Index(disk, options, clock)
+        self.index.load(self.crashed, self.checkpoint.index_time_ms)
+        self.dispatcher = Dispatcher(self.log, self.queues, self.index, options, clock, on_arrival)
+        recovery = Recovery(
+            self.log, self.queues, self.index, self.dispatcher, self.checkpoint, options, self.crashed
+        )
+        self.recovered = recovery.run()
+        for topic, queue_id, next_offset in self.queues.next_offsets():
+            self.log.counters.set_next_offset(topic, queue_id, next_offset)
+        self.flusher = Flusher(self.segments, self.checkpoint, clock, options, self._on_flushed, self.fail)
+        self.reading = Reading(self.log, self.queues, options, disk)
+        self.lookup = Lookup(self.log, self.queues, self.index, options)
+        self.retention = Retention(self.segments, self.queues, self.index, self.flags, options, disk, clock)
+        self.state_files = StateFiles(disk, options.path("config"))
+        self.get = self.reading.get
+        self._write_abort()
+
+    def _write_abort(self) -> None:
+        """From now on a start finds out whether this one ended well. One that is there already says so too."""
+        try:
+            self.disk.replace_atomically(self.options.path("abort"), str(self.disk.process_id()).encode())
+        except DiskFull:
+            if not self.crashed:
+                raise
+
+    # Putting
+
+    def put(self, request: AppendRequest) -> PutResult:
+        """Append one message. With status OK it is in the log; see `put_waiting()` for the promises beyond that."""
+        result = self.log.append(request)
+        if result.status == PutStatus.OK:
+            self._appended(request, result)
+        return result
+
+    def put_batch(self, request: AppendRequest) -> PutResult:
+        """Append a batch in the producer's form, all of it or nothing."""
+        result = self.log.append_batch(request)
+        if result.status == PutStatus.OK:
+            self._appended(request, result)
+        return result
+
+    def _appended(self, request: AppendRequest, result: PutResult) -> None:
+        self.dispatcher.appended(request, result)
+        if self._wakes_flush:
+            self.wake_flush()
+
+    def put_waiting(self, request: AppendRequest, result: PutResult, callback: Callback) -> bool:
+        """Whether this put must wait for disk or replicas. If so, `callback` gets its final status, once.
+
+        Disk and replicas are waited for at the same time; where both fail, the replicas' status counts.
+        """
+        if result.status != PutStatus.OK or not request.wait:
+            return False
+        flush = self.options.sync_flush
+        wait_for_replicas = self.wait_for_replicas
+        if wait_for_replicas is None:
+            if flush:
+                self.flusher.wait(result.end_offset, callback)
+            return flush
+        if not flush:
+            wait_for_replicas(result.end_offset, callback)
+            return True
+        both = _Both(callback)
+        self.flusher.wait(result.end_offset, both.flushed)
+        wait_for_replicas(result.end_offset, both.replicated)
+        return True
+
+    def change(self, options: StoreOptions) -> None:
+        """Take over settings while running. A message size below 10 is ignored, as in RocketMQ."""
+        if options.message_bytes_max < MESSAGE_BYTES_MAX_LEAST:
+            options = dataclasses.replace(options, message_bytes_max=self.options.message_bytes_max)
+        for field in dataclasses.fields(options):
+            setattr(self.options, field.name, getattr(options, field.name))
+        self.log.message_bytes_max = options.message_bytes_max
+        self.log.busy_s = options.page_cache_busy_ms / 1000
+
+    def delete_topic(self, topic: str) -> None:
+        """Queues and counters of a topic; its messages stay in the log until that expires."""
+        self.queues.delete_topic(topic)
+        self.log.counters.drop_topic(topic)
+
+    # Steps of the background work
+
+    def flush_now(self) -> None:
+        """The log, all of it, and whoever waits for it."""
+        self.flusher.flush_now()
+
+    def dispatch_now(self) -> None:
+        self.dispatcher.run()
+
+    def allocate_now(self) -> None:
+        """Make the segments that will be needed next."""
+        self.segments.prepare_now()
+
+    def write_queues(self) -> None:
+        """Units that wait in memory go to the kernel; on a full disk they stay, and no more messages are taken."""
+        try:
+            self.queues.write()
+        except DiskFull as error:
+            self._queues_full = True
+            if self.flags.set(QUEUE_DISK_FULL):
+                log.error("kept queue units in memory pending=%d error=%s", self.queues.pending, error)
+        except OSError as error:
+            self.fail(error)
+        else:
+            if self._queues_full:
+                self._queues_full = False
+                self.flags.clear(QUEUE_DISK_FULL)
+
+    def flush_queues_now(self) -> None:
+        """Queues, full index files and the checkpoint, all of it."""
+        self.write_queues()
+        if self.failure is None and not self.queues.pending:
+            self._try_sync(self._sync_derived)
+
+    def _sync_derived(self) -> None:
+        self.queues.flush_now(self.checkpoint)
+        for file in self.index.to_sync():
+            file.sync()
+            file.synced = True
+        self.note_index_time()
+        self.checkpoint.flush()
+
+    def note_index_time(self) -> None:
+        self.checkpoint.index_time_ms = max(
+            self.checkpoint.index_time_ms, self.index.safe_time_ms(self.log.flushed_offset)
+        )
+
+    def _on_flushed(self) -> None:
+        if self.dispatcher.step():
+            self.wake_dispatch()
+
+    # Failing and closing
+
+    def fail(self, error: OSError) -> None:
+        """A sync failed: nothing that is not on disk by now can be promised any more."""
+        self.flags.set(NOT_WRITABLE)
+        if self.failure is None:
+            self.failure = error
+            log.critical("made store read-only error=%s", error)
+            self.on_failure(error)
+
+    def _try_sync(self, act: Callable[[], object]) -> None:
+        try:
+            act()
+        except OSError as error:
+            self.fail(error)
+
+    def close(self) -> None:
+        """Everything to disk, as far as the disk is to be trusted."""
+        if not self.is_open:
+            return
+        self.is_open = False
+        self.log.closed = "the store is closed"
+        self.reading.closed = True
+        self.flusher.flush_now()
+        self.flusher.stop()
+        self.dispatch_now()
+        self.flush_queues_now()
+        if self.failure is None:
+            self._try_sync(self.index.flush_now)
+        if self.failure is None:
+            self._try_sync(self.checkpoint.flush)
+        self.segments.drop_prepared()
+        self._remove_abort()
+        for part in (self.segments, self.queues, self.index, self.checkpoint):
+            part.close()
+        self._lock.release()
+
+    def _remove_abort(self) -> None:
+        """Its absence says: what was put is on disk and in the queues. Otherwise the next start must look closer."""
+        behind = self.dispatcher.behind_bytes + self.queues.pending + self.log.max_offset - self.log.flushed_offset
+        if self.flags.writable and behind == 0:
+            self.disk.remove(self.options.path("abort"))
+            self.disk.sync_dir(self.options.root_dir)
+        else:
+            log.warning("kept abort file reasons=%r behind=%d", self.flags.reasons(), behind)
+
+
+class _Both:
+    """One callback for disk and replicas together."""
+
+    def __init__(self, callback: Callback) -> None:
+        self._callback = callback
+        self._flush_status = -1
+        self._replica_status = -1
+
+    def flushed(self, status: int) -> None:
+        self._flush_status = status
+        self._decide()
+
+    def replicated(self, status: int) -> None:
+        self._replica_status = status
+        self._decide()
+
+    def _decide(self) -> None:
+        if self._flush_status >= 0 and self._replica_status >= 0:
+            replicas_failed = self._replica_status != PutStatus.OK
+            self._callback(self._replica_status if replicas_failed else self._flush_status)
+
+
+def _ignore() -> None: ...
+
+
+def _ignore_error(_error: OSError) -> None: ...
