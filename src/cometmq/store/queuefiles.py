@@ -213,6 +213,10 @@ class QueueFiles:
         self.end = self.written = 0
         self.unsynced_from = -1
 
+    @property
+    def unsynced_bytes(self) -> int:
+        return 0 if self.unsynced_from < 0 else self.written - self.unsynced_from
+
     def take_unsynced(self) -> list[str]:
         """The files that a power cut could spoil; from now on they count as synced."""
         if self.unsynced_from < 0:

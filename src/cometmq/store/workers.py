@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Protocol
@@ -22,7 +23,7 @@ class Worker(Protocol):
         """Run `act`, then `report` on the store's thread, also when `act` raised (which is logged)."""
 
     def stop(self) -> None:
-        """Return when all acts have run."""
+        """Return when all acts have run and all reports were made. Call it on the store's thread."""
 
 
 class ThreadWorker:
@@ -31,6 +32,7 @@ class ThreadWorker:
     def __init__(self, name: str, post: Callable[[Act], object]) -> None:
         self._post = post
         self._acts: SimpleQueue[tuple[Act, Act] | None] = SimpleQueue()
+        self._reports: deque[Act] = deque()
         self._thread = threading.Thread(target=self._run, name=f"cometmq-{name}", daemon=True)
         self._thread.start()
 
@@ -41,11 +43,17 @@ class ThreadWorker:
         while (task := self._acts.get()) is not None:
             act, report = task
             _run_logged(act)
-            self._post(report)
+            self._reports.append(report)
+            self._post(self._report)
+
+    def _report(self) -> None:
+        while self._reports:
+            self._reports.popleft()()
 
     def stop(self) -> None:
         self._acts.put(None)
         self._thread.join()
+        self._report()
 
 
 class InlineWorker:
