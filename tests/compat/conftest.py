@@ -23,7 +23,7 @@ import pytest
 
 from tests.compat.harness import java as releases
 from tests.compat.harness.admin import MqAdmin
-from tests.compat.harness.build import ToolMissing
+from tests.compat.harness.build import ToolMissing, tool
 from tests.compat.harness.foreign import CLIENTS, ForeignClient
 from tests.compat.harness.processes import LIVE
 from tests.compat.harness.servers import CometNameServer, JavaBroker, JavaNameServer
@@ -43,9 +43,10 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 def jars() -> None:
     """Java, Maven and the releases are here; otherwise the test does not run."""
     try:
+        for name in ("java", "javac"):
+            tool(name)
         for version in (releases.CURRENT, releases.OLD):
             releases.release(version)
-        releases.shell_classes()
     except ToolMissing as missing:
         unavailable("interop", str(missing))
 

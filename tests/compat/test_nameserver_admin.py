@@ -83,6 +83,7 @@ def test_write_permission_is_taken_and_given_back(mqadmin: MqAdmin, pair: Pair, 
     assert any('"perm":6' in line for line in alike(mqadmin, pair, "topicRoute", "-t", topic))
 
 
+@pytest.mark.mission("NS-11")
 def test_order_settings_reach_the_route_when_enabled(mqadmin: MqAdmin, pair: Pair, topic: str) -> None:
     remoting.create_topic(pair.broker.address, topic)
     alike(mqadmin, pair, "updateOrderConf", "-m", "put", "-t", topic, "-v", "broker-a:4")
@@ -118,10 +119,13 @@ def test_settings_are_listed_alike(mqadmin: MqAdmin, pair: Pair) -> None:
     assert {key: comet.get(key) for key in java} == java
 
 
+@pytest.mark.mission("NS-11")
 def test_a_path_is_refused_over_the_wire(mqadmin: MqAdmin, pair: Pair) -> None:
+    before = [settings(done) for done in both(mqadmin, pair, "getNamesrvConfig")]
     for address in pair.addresses:
         with pytest.raises(JavaFailed, match=r"CODE: 16"):
             mqadmin("updateNamesrvConfig", "-k", "kvConfigPath", "-v", "elsewhere", namesrv=address)
+    assert [settings(done) for done in both(mqadmin, pair, "getNamesrvConfig")] == before
 
 
 @pytest.mark.mission("NS-09")
