@@ -134,19 +134,19 @@ class ConsumeQueue:
         index = bisect_left(damages, self.max_physical)
         return index < len(damages) and damages[index] < physical_offset
 
-    def check_last(self, physical_offset: int, size: int, tags_code: int) -> None:
-        """If this message has the last unit, the unit must say so: its last bytes may be missing after a crash."""
-        if physical_offset + size != self.max_physical or self.is_empty:
-            return
-        unit = UNIT.pack(physical_offset, size, tags_code)
+    def check_last(self, physical_offset: int, size: int, tags_code: int, queue_offset: int) -> None:
+        """If this message has the last unit, the unit must say so: its last bytes may be missing."""
         position = self.files.end - UNIT_BYTES
-        found = self.files.read(position, UNIT_BYTES)
-        if found != unit and not is_address(UNIT.unpack(found)[2]):
-            log.warning(
-                "repaired last unit topic=%s queue=%d offset=%d", self.topic, self.queue_id, self.max_offset - 1
-            )
-            self.files.cut(position)
-            self.files.append(unit)
+        if queue_offset * UNIT_BYTES != position or self.is_empty:
+            return
+        found_offset, found_size, found_code = UNIT.unpack(self.files.read(position, UNIT_BYTES))
+        if found_offset != physical_offset or (found_size == size and found_code == tags_code):
+            return
+        if found_size == size and is_address(found_code):
+            return
+        log.warning("repaired last unit topic=%s queue=%d offset=%d", self.topic, self.queue_id, queue_offset)
+        self.files.cut(position)
+        self._set_max_physical()
 
     # Reading
 

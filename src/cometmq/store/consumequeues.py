@@ -26,7 +26,7 @@ from cometmq.store.batchqueue import BATCH_UNIT_BYTES, BatchQueue
 from cometmq.store.checkpoint import Checkpoint
 from cometmq.store.consumequeue import UNIT_BYTES, ConsumeQueue
 from cometmq.store.consumequeue_ext import ConsumeQueueExt, is_address
-from cometmq.store.disk import Disk
+from cometmq.store.disk import PAGE_BYTES, Disk
 from cometmq.store.options import StoreOptions
 from cometmq.store.queuefiles import OpenFiles, QueueFiles
 
@@ -170,7 +170,7 @@ class ConsumeQueues:
         if queue is None:
             queue = self.queue(topic, queue_id)
         if self.verifying:
-            queue.check_last(physical_offset, size, tags_code)
+            queue.check_last(physical_offset, size, tags_code, queue_offset)
         if self.options.queue_ext_enabled and physical_offset + size > queue.max_physical:
             ext = self.ext(topic, queue_id)
             if ext is not None:
@@ -237,10 +237,13 @@ class ConsumeQueues:
 
     # Flushing
 
-    def begin_flush(self) -> QueueFlush:
+    def begin_flush(self, pages_min: int = 0) -> QueueFlush:
+        """With `pages_min`, leave out queues with fewer unsynced pages; then finish_flush() has nothing to say."""
         flush = QueueFlush(self.disk, self._noted_time_ms, self._noted_offset)
         self.write()
         for files in self._all_files():
+            if pages_min and files.unsynced_bytes < pages_min * PAGE_BYTES:
+                continue
             if not files.named:
                 files.named = True
                 topic_directory = os.path.dirname(files.directory)

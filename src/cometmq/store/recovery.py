@@ -18,7 +18,7 @@ reported and stays. It is damage if something proves that the log went on behind
 
 - a later segment that starts with a record, or
 - a record behind it in the same segment that was on disk before: after a clean stop everything was, after a crash
-  what is not newer than the checkpoint says. (Pages reach the disk in any order: behind a hole in what was not
+  what is older than the checkpoint says. (Pages reach the disk in any order: behind a hole in what was not
   flushed there may be whole records that nobody was promised.)
 
 A record is whole if its lengths add up, its body matches its CRC, and it says itself that it lies where it lies. The
@@ -225,7 +225,7 @@ class Recovery:
             scan = scan_record(view, position, limit, check_crc, verify_property_crc)
             if scan.kind != OK or scan.physical_offset != start + position:
                 return position
-            if scan.store_timestamp_ms > flushed_ms and _is_torn(view, position, scan):
+            if scan.store_timestamp_ms >= flushed_ms and _is_torn(view, position, scan):
                 return position
             for _ in range(INDEX_TRIES):
                 if dispatcher.dispatch(
@@ -260,7 +260,7 @@ class Recovery:
             if follows < 0:
                 return -1
             found = self._scan_at(segment, follows, True)
-            if found.kind != OK or (self._crashed and found.store_timestamp_ms > self._checkpoint.physic_time_ms):
+            if found.kind != OK or (self._crashed and found.store_timestamp_ms >= self._checkpoint.physic_time_ms):
                 return -1
         if follows < 0:
             follows = segment.size
