@@ -68,7 +68,7 @@ class Reading:
         self._queues: ConsumeQueues = queues
         self._options: StoreOptions = options
         ram_bytes = disk.ram_bytes() or _RAM_UNKNOWN_BYTES
-        self._memory_bytes: int = ram_bytes * options.memory_percent_max // 100
+        self.memory_bytes: int = ram_bytes * options.memory_percent_max // 100
         # What was there before this process; its pages may not be in memory, however near the end it lies.
         self._written_from: int = commitlog.max_offset
         self._resident_segment: Segment | None = None
@@ -142,7 +142,7 @@ class Reading:
 
     def _is_cold(self, segment: Segment, position: int, size: int, log_end: int) -> bool:
         physical_offset = segment.start + position
-        if physical_offset >= self._written_from and log_end - physical_offset <= self._memory_bytes:
+        if physical_offset >= self._written_from and log_end - physical_offset <= self.memory_bytes:
             return False
         if (
             segment is self._resident_segment
@@ -226,7 +226,7 @@ class _Scan:
         result.next_offset = self.next_offset
         if self.last_physical >= 0:
             result.behind_bytes = self.log_end - self.last_physical
-            result.suggest_slave = result.behind_bytes > self.reading._memory_bytes
+            result.suggest_slave = result.behind_bytes > self.reading.memory_bytes
 
     def _read(self, count: int) -> list[_Unit]:
         units: list[_Unit] = []
@@ -293,7 +293,7 @@ class _Scan:
         total = self.result.bytes + size
         if count + inside > self.count_max or total > self.bytes_max:
             return True
-        if self.log_end - physical_offset <= self.reading._memory_bytes:
+        if self.log_end - physical_offset <= self.reading.memory_bytes:
             return total > self.bytes_max_in_memory or count >= self.count_max_in_memory
         return total > self.bytes_max_on_disk or count >= self.count_max_on_disk
 

@@ -22,8 +22,10 @@ import logging
 from collections.abc import Callable
 
 from cometmq.clock import Clock
+from cometmq.errors import WireError
 from cometmq.store.checkpoint import Checkpoint
 from cometmq.store.commitlog import CommitLog
+from cometmq.store.consumequeue import UNIT, UNIT_BYTES, ConsumeQueue
 from cometmq.store.consumequeues import ConsumeQueues
 from cometmq.store.disk import Disk, DiskFull
 from cometmq.store.dispatch import Dispatcher, OnArrival
@@ -39,6 +41,7 @@ from cometmq.store.results import PutResult, PutStatus
 from cometmq.store.retention import Retention
 from cometmq.store.segments import Segments
 from cometmq.store.statefiles import StateFiles
+from cometmq.wire.message import StoredMessage, decode_record
 
 log = logging.getLogger(__name__)
 
@@ -175,6 +178,37 @@ class Store:
         self.flusher.wait(result.end_offset, both.flushed)
         wait_for_replicas(result.end_offset, both.replicated)
         return True
+
+    # Asking
+
+    def queue_bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
+        """The first offset and the one behind the last; 0 and 0 for a queue that is not there."""
+        return max(0, self.queues.min_offset(topic, queue_id)), self.queues.max_offset(topic, queue_id)
+
+    def queue_entries(self, topic: str, queue_id: int, offset: int, count: int) -> list[tuple[int, int, int]]:
+        """(physical offset, size, tag code) of up to `count` messages of a plain queue, from `offset` on."""
+        queue = self.queues.find(topic, queue_id)
+        if not isinstance(queue, ConsumeQueue):
+            return []
+        data = queue.read(offset, count)
+        return list(UNIT.iter_unpack(data[: len(data) // UNIT_BYTES * UNIT_BYTES]))
+
+    def message_at(self, physical_offset: int, record_bytes: int | None = None) -> StoredMessage | None:
+        """The message whose record starts there; None if there is none (any more)."""
+        record = self.lookup.record_at(physical_offset, record_bytes)
+        try:
+            return None if record is None else decode_record(record)
+        except WireError as error:
+            log.error("found damaged message physical_offset=%d error=%s", physical_offset, error)
+            return None
+
+    def offset_by_time(self, topic: str, queue_id: int, time_ms: int) -> int:
+        return self.lookup.offset_by_time(topic, queue_id, time_ms)
+
+    def is_in_memory(self, topic: str, queue_id: int, offset: int) -> bool:
+        """Whether the message is there, and near enough to the end of the log to be in memory."""
+        physical_offset = self.lookup.physical_offset(topic, queue_id, offset)
+        return physical_offset >= 0 and self.log.max_offset - physical_offset <= self.reading.memory_bytes
 
     def change(self, options: StoreOptions) -> None:
         """Take over settings while running. A message size below 10 is ignored, as in RocketMQ."""
