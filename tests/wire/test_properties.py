@@ -40,6 +40,7 @@ ODD = st.text(alphabet="ab\x01\x02é")
 def test_odd_text_decodes_as_in_java(text: str, properties: dict[str, str]) -> None:
     assert decode_text(text) == properties
     assert decode(text.encode()) == properties
+    assert {name: find(text, name) for name in properties} == properties
 
 
 def test_bytes_that_are_not_utf8_become_replacement_characters() -> None:
@@ -59,6 +60,7 @@ def test_encoding_ends_every_pair_with_a_separator() -> None:
     ("properties", "reason"),
     [
         ({"": "v"}, "empty name or value"),
+        ({"a": "b", "": "v"}, "empty name or value"),
         ({"a": "b", "k": ""}, "'k' has value ''"),
         ({"k\x01": "v"}, "0x01 or 0x02"),
         ({"a": "b", "k": "v\x02"}, "'k' holds 0x01"),

@@ -24,10 +24,9 @@ def changed(record: bytes, at: int, value: bytes) -> bytes:
     return record[:at] + value + record[at + len(value) :]
 
 
-def record_of(topic: str, properties: bytes) -> bytes:
-    return encode_record(
-        encode_topic(topic), b"hello", properties, crc31(b"hello"), 1, 0, 42, 0, 0, 0, HOST, 0, HOST, 0, 0
-    )
+def record_of(topic: str, properties: bytes, body: bytes = b"hello", body_crc: int | None = None) -> bytes:
+    crc = crc31(body) if body_crc is None else body_crc
+    return encode_record(encode_topic(topic), body, properties, crc, 1, 0, 42, 0, 0, 0, HOST, 0, HOST, 0, 0)
 
 
 @given(FIELDS, st.integers(0, 30), st.sampled_from([bytes, memoryview]), st.booleans())
@@ -72,7 +71,12 @@ def test_blank_record_ends_a_file_whatever_follows() -> None:
         (changed(GOLDEN_RECORD, 0, struct.pack(">i", -5)), BAD),
         # A part that is longer than the whole is no half message.
         (changed(GOLDEN_RECORD, 0, struct.pack(">i", 20)), BAD),
-        (changed(GOLDEN_RECORD, 93, b"\x80"), BAD),
+        (changed(record_of("T" * 30, b""), 0, struct.pack(">i", 29)), BAD),
+        (changed(record_of("T" * 30, b""), 0, struct.pack(">i", 30)), HALF),
+        (changed(record_of("", b"", b""), 0, struct.pack(">i", 0)), BAD),
+        # The topic length of version 1 is a signed byte.
+        (changed(record_of("T", b"", bytes(200)), 288, b"\x7f") + bytes(200), HALF),
+        (changed(record_of("T", b"", bytes(200)), 288, b"\x80") + bytes(200), BAD),
         (changed(GOLDEN_RECORD, 93, b"\x05"), BAD),
         (changed(GOLDEN_RECORD, 100, b"\x00\x14"), HALF),
         (changed(GOLDEN_RECORD, 100, b"\x00\x16"), BAD),
@@ -119,6 +123,11 @@ def test_property_crc_replaces_the_body_crc() -> None:
     assert scan(bytes(record), True, True).kind == BAD
     assert scan(bytes(record), True, False).kind == OK
     assert scan(bytes(record), False, True).kind == OK
+
+    wrong_body_crc = bytearray(record_of("T", reserve_crc(b""), body_crc=1))
+    seal_crc(wrong_body_crc, 0, len(wrong_body_crc))
+    assert scan(bytes(wrong_body_crc), True, True).kind == OK
+    assert scan(bytes(wrong_body_crc), True, False).kind == BAD
     assert scan(record_of("T", b"a\x01b\x02"), True, True).kind == BAD
 
 
