@@ -1,0 +1,219 @@
+"""Clients come, stay and go: heartbeats, who is in a group, and the notices when that changes.
+
+The server calls `connection_closed`, `expire_clients` (every 10 s) and `tell_postponed` (every 15 s) besides.
+"""
+
+import logging
+from collections.abc import Iterable
+from typing import Final
+
+from cometmq import names
+from cometmq.broker import filters
+from cometmq.broker.parts import Parts, body_of
+from cometmq.broker.sessions import CONSUME_ACTIVELY, Link, Member, Notice
+from cometmq.broker.systemtopics import PERM_READ_WRITE
+from cometmq.broker.table import Entry
+from cometmq.broker.topics import UNIT_SUBSCRIPTION_FLAG
+from cometmq.errors import CallError, RequestError
+from cometmq.wire.bodies import (
+    CheckClientConfig,
+    Connection,
+    ConsumerConnection,
+    ConsumerData,
+    ConsumerList,
+    HeartbeatData,
+    ProducerConnection,
+    ProducerInfo,
+    ProducerTable,
+)
+from cometmq.wire.codes import LANGUAGE_NAMES, Request, Response
+from cometmq.wire.command import Command, reply
+from cometmq.wire.command import request as new_request
+from cometmq.wire.headers import (
+    GetConsumerConnections,
+    GetConsumerList,
+    GetProducerConnections,
+    HeartbeatResponse,
+    NotifyConsumerIdsChanged,
+    UnregisterClient,
+)
+
+logger = logging.getLogger(__name__)
+
+
+def heartbeat(broker: Parts, connection: Link, request: Command) -> Command:
+    """A first-form heartbeat (fingerprint 0) is always answered with "changed", so that its form never shortens."""
+    data = body_of(HeartbeatData, request)
+    client_id = data.client_id
+    if not client_id:
+        raise RequestError(Response.INVALID_PARAMETER, "the heartbeat has no clientID")
+    changed = data.heartbeat_fingerprint == 0
+    now_ms = broker.uptime_ms()
+    for consumer in data.consumer_data_set:
+        member = Member(connection, client_id, request.language, request.version, now_ms)
+        if _register_consumer(broker, consumer, member, data):
+            changed = True
+    for producer in data.producer_data_set:
+        if producer.group_name:
+            member = Member(connection, client_id, request.language, request.version, now_ms)
+            _register_producer(broker, producer.group_name, member)
+    return reply(request, ext=HeartbeatResponse(supports_heartbeat_v2=True, subscription_changed=changed).encode())
+
+
+def _register_consumer(broker: Parts, consumer: ConsumerData, member: Member, data: HeartbeatData) -> bool:
+    """True if the client must send its subscriptions next time. A group that may not exist is passed over."""
+    if broker.config.reject_pull_consumers and consumer.consume_type == CONSUME_ACTIVELY:
+        return False
+    name = consumer.group_name or ""
+    config = broker.groups.find(name)
+    if config is None:
+        logger.info("skip heartbeat group=%s peer=%s reason=group unknown", name[:128], member.link.peer_text)
+        return False
+    _make_retry_topic(broker, consumer, config.retry_queue_nums, short=data.without_sub)
+    notify = config.notify_consumer_ids_changed_enable
+    tell(broker, broker.consumers.register(consumer, member, notify=notify, with_subscriptions=not data.without_sub))
+    return broker.consumers.table[name].take_fingerprint(data.heartbeat_fingerprint, short=data.without_sub)
+
+
+def _make_retry_topic(broker: Parts, consumer: ConsumerData, queues: int, short: bool) -> None:
+    ordered = any(broker.topics.is_ordered(data.topic or "") for data in consumer.subscription_data_set)
+    broker.topics.create_in_send_back(
+        names.retry_topic(consumer.group_name or ""),
+        queues,
+        PERM_READ_WRITE,
+        order=None if short else ordered,
+        sys_flag=UNIT_SUBSCRIPTION_FLAG if consumer.unit_mode else 0,
+    )
+
+
+def _register_producer(broker: Parts, group: str, member: Member) -> None:
+    config = broker.config
+    wanted = config.register_producers or not config.reject_transactions
+    if wanted or member.link in broker.producers.table.get(group, ()):
+        broker.producers.register(group, member)
+
+
+def unregister(broker: Parts, connection: Link, request: Command) -> Command:
+    header = UnregisterClient.decode(request.ext)
+    if header.producer_group is not None:
+        broker.producers.unregister(header.producer_group, connection)
+    if header.consumer_group is not None:
+        tell(broker, broker.consumers.unregister(header.consumer_group, connection))
+    return reply(request)
+
+
+def check_client_config(broker: Parts, connection: Link, request: Command) -> Command:
+    """A consumer asks at its start whether its filters can be served."""
+    subscription = body_of(CheckClientConfig, request).subscription_data
+    if subscription is not None:
+        fault = filters.fault_of(subscription.expression_type, broker.config.property_filter_enabled)
+        if fault is not None:
+            raise RequestError(*fault)
+    return reply(request)
+
+
+def list_consumers(broker: Parts, connection: Link, request: Command) -> Command:
+    """An empty group is an error: clients then keep what they have instead of giving up all queues."""
+    name = GetConsumerList.decode(request.ext).consumer_group
+    group = broker.consumers.get(name)
+    if group is None:
+        raise RequestError(Response.SYSTEM_ERROR, f"no consumer for this group, {name}")
+    return reply(request, body=ConsumerList(consumer_id_list=group.client_ids()).encode())
+
+
+def consumer_connections(broker: Parts, connection: Link, request: Command) -> Command:
+    name = GetConsumerConnections.decode(request.ext).consumer_group
+    group = broker.consumers.get(name)
+    if group is None:
+        raise RequestError(Response.CONSUMER_NOT_ONLINE, f"the consumer group[{name}] not online")
+    body = ConsumerConnection(
+        connection_set=_connections(group.members.values()),
+        consume_from_where=group.consume_from_where,
+        consume_type=group.consume_type,
+        message_model=group.message_model,
+        subscription_table={topic: subscription.data for topic, subscription in group.subscriptions.items()},
+    )
+    return reply(request, body=body.encode())
+
+
+def producer_connections(broker: Parts, connection: Link, request: Command) -> Command:
+    name = GetProducerConnections.decode(request.ext).producer_group
+    members = broker.producers.table.get(name)
+    if members is None:
+        raise RequestError(Response.SYSTEM_ERROR, f"the producer group[{name}] not exist")
+    return reply(request, body=ProducerConnection(connection_set=_connections(members.values())).encode())
+
+
+def _connections(members: Iterable[Member]) -> list[Connection]:
+    return [
+        Connection(member.link.peer_text, member.client_id, LANGUAGE_NAMES.get(member.language), member.version)
+        for member in members
+    ]
+
+
+def all_producers(broker: Parts, connection: Link, request: Command) -> Command:
+    to_wall_ms = broker.clock.now_ms() - broker.uptime_ms()
+    table = {
+        group: [
+            ProducerInfo(
+                client_id=member.client_id,
+                language=LANGUAGE_NAMES.get(member.language),
+                last_update_timestamp=member.seen_ms + to_wall_ms,
+                remote_ip=f"/{member.link.peer_text}",
+                version=member.version,
+            )
+            for member in members.values()
+        ]
+        for group, members in broker.producers.table.items()
+    }
+    return reply(request, body=ProducerTable(data=table).encode())
+
+
+def connection_closed(broker: Parts, connection: Link) -> None:
+    """Also for a connection that was idle too long or failed: it is about to close."""
+    broker.producers.on_close(connection)
+    for notice in broker.consumers.on_close(connection):
+        tell(broker, notice)
+
+
+def expire_clients(broker: Parts) -> None:
+    now_ms = broker.uptime_ms()
+    for link in {*broker.consumers.expire(now_ms), *broker.producers.expire(now_ms)}:
+        link.close("no heartbeat")
+    broker.queue_locks.expire(now_ms)
+
+
+def tell(broker: Parts, notice: Notice | None) -> None:
+    """Let the members of a group know that it has changed, at once or together with others."""
+    if notice is None or not broker.config.notify_consumer_changes:
+        return
+    if broker.config.notify_consumer_changes_at_once:
+        _send(notice)
+    else:
+        broker.consumers.postpone(notice)
+
+
+def tell_postponed(broker: Parts) -> None:
+    for notice in broker.consumers.take_postponed():
+        _send(notice)
+
+
+def _send(notice: Notice) -> None:
+    """To every member, the newcomer included. Who misses it finds out at its own next look."""
+    ext = NotifyConsumerIdsChanged(consumer_group=notice.group).encode()
+    for link in notice.links:
+        try:
+            link.send_oneway(new_request(Request.NOTIFY_CONSUMER_IDS_CHANGED, ext, oneway=True))
+        except CallError as error:
+            logger.info("fail notice group=%s peer=%s error=%s", notice.group, link.peer_text, error)
+
+
+HANDLERS: Final[dict[int, Entry]] = {
+    Request.HEART_BEAT: Entry(heartbeat, "heartbeat", "read"),
+    Request.UNREGISTER_CLIENT: Entry(unregister, "client", "read"),
+    Request.CHECK_CLIENT_CONFIG: Entry(check_client_config, "client", "read"),
+    Request.GET_CONSUMER_LIST_BY_GROUP: Entry(list_consumers, "consumer", "read"),
+    Request.GET_CONSUMER_CONNECTION_LIST: Entry(consumer_connections, "admin", "admin"),
+    Request.GET_PRODUCER_CONNECTION_LIST: Entry(producer_connections, "admin", "admin"),
+    Request.GET_ALL_PRODUCER_INFO: Entry(all_producers, "admin", "admin"),
+}
