@@ -43,8 +43,15 @@ class Allocation:
         self._failure: OSError | StoreError | None = None
 
     def attach(self) -> None:
+        """From now on segments are made ahead. One that the first put will need is made here: nobody waits yet."""
         self._segments.want = self.want
         self._segments.make = self.make
+        last = self._segments.last()
+        if last is None or last.is_full:
+            start = self._segments.next_start(0)
+            self._asked.add(start)
+            self._create(start)
+            self._created(start)
         self._segments.ask_ahead()
 
     def want(self, start: int) -> None:
