@@ -20,7 +20,8 @@ from cometmq.names import SCHEDULE_TOPIC
 from cometmq.store.dispatch import parse_delay_levels
 from cometmq.store.puts import AppendRequest
 from cometmq.store.results import PutResult, PutStatus
-from cometmq.wire.bodies import DataVersion
+from cometmq.wire.bodies import DataVersion, DelayOffsetTable
+from cometmq.wire.json_dialect import dumps_pretty
 from cometmq.wire.message import StoredMessage, encode_host
 from cometmq.wire.properties import Property, find, without
 from cometmq.wire.sysflag import enters_consume_queue
@@ -48,7 +49,7 @@ class ScheduleStore(Protocol):
 
     def queue_entries(self, topic: str, queue_id: int, offset: int, count: int) -> list[tuple[int, int, int]]: ...
 
-    def message_at(self, physical_offset: int, record_bytes: int) -> StoredMessage | None: ...
+    def message_at(self, physical_offset: int, record_bytes: int | None) -> StoredMessage | None: ...
 
 
 class Delays:
@@ -58,13 +59,24 @@ class Delays:
         self.levels_ms: list[int] = parse_delay_levels(levels_text)
         self.offsets: dict[int, int] = {}
         self.version: DataVersion = DataVersion()
-        self.changed: bool = False
+        self.changes: int = 0
         self._advanced: int = 0
         self._paused_until_ms: dict[int, int] = {}
 
     @property
     def level_max(self) -> int:
         return len(self.levels_ms)
+
+    # The file
+
+    def restore(self, content: bytes) -> None:
+        read = DelayOffsetTable.decode(content)
+        self.offsets = dict(read.offset_table)
+        self.version = read.data_version
+
+    def snapshot(self) -> Callable[[], bytes]:
+        content = {"dataVersion": self.version, "offsetTable": dict(sorted(self.offsets.items()))}
+        return lambda: dumps_pretty(content)
 
     # On the way in
 
@@ -140,7 +152,7 @@ class Delays:
         corrected = low if offset < low else high
         log.warning("moved delay progress level=%d from=%d to=%d", level, offset, corrected)
         self.offsets[level] = corrected
-        self.changed = True
+        self.changes += 1
         return corrected
 
     def _put_back(self, store: ScheduleStore, message: StoredMessage, delivered: Callable[[str, int], None]) -> bool:
@@ -176,7 +188,7 @@ class Delays:
 
     def _advance(self, level: int, offset: int, now_ms: int) -> None:
         self.offsets[level] = offset
-        self.changed = True
+        self.changes += 1
         self._advanced += 1
         if self._advanced % VERSION_STEP == 0:
             self.version = next_version(self.version, now_ms)

@@ -8,8 +8,9 @@ one kind leaves the others alone. Before a request is taken, its family also ask
     the role                      a replica takes no sends
 
 RocketMQ measures how long a request lay in a queue. Here it lies in a socket, which has no clock; `LoopWatch` knows how
-long the loop was away, which is the longest that anything read right after it can have waited. A refusal always means
-that nothing was done.
+long the loop was away, which is the longest that anything read right after it can have waited. Most of it came later
+than that, so a stall must be longer than the family's limit by `STALL_GRACE_MS` before anything is refused. A refusal
+always means that nothing was done.
 """
 
 from collections.abc import Callable
@@ -18,10 +19,12 @@ from typing import Final
 from cometmq.broker.config import BrokerConfig
 from cometmq.clock import Clock, Timer
 from cometmq.net.dispatch import Family
+from cometmq.settings import settings_of
 
 TICK_S: Final = 0.05
 # For so long after the loop came back, what is read counts as having waited for it.
 AFTERMATH_S: Final = 0.01
+STALL_GRACE_MS: Final = 800
 
 # Name of a family -> attributes of BrokerConfig: bound on waiting requests, and the longest wait in ms or None.
 FAMILIES: Final[dict[str, tuple[str, str | None]]] = {
@@ -96,7 +99,7 @@ def make_families(
 class _Patience:
     """Refuses what waited too long."""
 
-    __slots__ = ("_config", "_watch", "_family", "_attribute", "_also")
+    __slots__ = ("_config", "_watch", "_family", "_attribute", "_key", "_also")
 
     def __init__(
         self,
@@ -110,6 +113,7 @@ class _Patience:
         self._watch = watch
         self._family = family
         self._attribute = attribute
+        self._key = next(key for key, (name, _) in settings_of(BrokerConfig).items() if name == attribute)
         self._also = also
 
     def __call__(self) -> str | None:
@@ -118,13 +122,13 @@ class _Patience:
             if refusal is not None:
                 return refusal
         waited_ms = self._watch.waited_ms()
-        if waited_ms < 100:
+        if waited_ms < STALL_GRACE_MS:
             return None
         config = self._config()
         limit_ms: int = getattr(config, self._attribute)
-        if waited_ms < limit_ms or not config.fast_failure:
+        if waited_ms < STALL_GRACE_MS + limit_ms or not config.fast_failure:
             return None
         return (
-            f"[TIMEOUT_CLEAN_QUEUE]broker busy: the request waited up to {waited_ms} ms, the limit of family "
-            f"{self._family.name} is {limit_ms} ms, {self._family.waiting} requests wait; nothing was done, try again"
+            f"[TIMEOUT_CLEAN_QUEUE]broker busy: the request waited up to {waited_ms} ms, the limit is {limit_ms} ms "
+            f"({self._key}), {self._family.waiting} of its kind wait; nothing was done, try again"
         )

@@ -13,7 +13,7 @@ Registrations with one name server go out one after the other: the last word abo
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Final
 
 import msgspec
@@ -35,6 +35,7 @@ FIRST_PERIOD_S: Final = 10.0
 PERIOD_MS_MIN: Final = 10_000
 PERIOD_MS_MAX: Final = 60_000
 UNREGISTER_LIMIT_S: Final = 3.0
+TOLD_LIMIT_S: Final = 3.0
 PERM_READ_WRITE: Final = 6
 
 
@@ -87,6 +88,11 @@ class Registration:
         """Tell every name server all topics, or just some. Failures are logged, never raised."""
         await asyncio.gather(*(self._register_with(server, topics) for server in self.name_servers))
 
+    async def told(self) -> None:
+        """Return when the name servers have heard what was announced so far, or have had their time."""
+        if self._running:
+            await asyncio.wait(self._running, timeout=TOLD_LIMIT_S)
+
     # One name server
 
     def _tick(self) -> None:
@@ -95,8 +101,8 @@ class Registration:
         if self._clock.monotonic() >= self._from_s:
             self._spawn(self.register(None))
 
-    def _spawn(self, work: "asyncio._CoroutineLike[None]") -> None:
-        task = asyncio.ensure_future(work)
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
         self._running.add(task)
         task.add_done_callback(self._running.discard)
 

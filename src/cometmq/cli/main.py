@@ -9,6 +9,8 @@ import sys
 from collections.abc import Callable
 
 COMMANDS: dict[str, tuple[str, str]] = {
+    "up": ("cometmq.cli.up", "run a name server and a broker in one process"),
+    "broker": ("cometmq.cli.broker", "run one or several brokers"),
     "nameserver": ("cometmq.cli.nameserver", "run a name server"),
     "version": ("cometmq.cli.version", "print version and kind of build"),
 }

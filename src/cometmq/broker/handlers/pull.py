@@ -225,7 +225,7 @@ def _read(broker: Broker, pull: Pull, first_pass: bool, loaded_units: int) -> Co
         if found is None:
             return reply(pull.request, Response.SYSTEM_ERROR, "the store is closed or cannot be read")
         if found.cold:
-            broker.store.load(found, partial(_go_on, broker, pull, first_pass, found))
+            broker.background.load_pages(found, partial(_go_on, broker, pull, first_pass, found))
             return None
         result = found
     if first_pass:

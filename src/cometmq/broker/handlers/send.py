@@ -87,7 +87,7 @@ def _send(broker: Broker, connection: Connection, request: Command, header: Send
 
     unique_id = find(properties, Property.UNIQ_KEY)
     added = broker.added_properties
-    if unique_id is None or "MSG_REGION\x01" in properties or "CLUSTER\x01" in properties or "TRACE_ON\x01" in properties:
+    if unique_id is None or _is_marked(properties):
         unique_id = unique_id or broker.unique_ids.next(broker.clock.now_ms())
         for name in (Property.MSG_REGION, Property.TRACE_ON, Property.CLUSTER, Property.UNIQ_KEY):
             properties = without(properties, name)
@@ -112,12 +112,16 @@ def _send(broker: Broker, connection: Connection, request: Command, header: Send
         if "TRAN_MSG\x01true" in properties and not (header.reconsume_times > 0 and "DELAY\x01" in properties):
             broker.prepare_transaction(message)
         result = broker.put(message)
-    if result.status != PutStatus.OK or not broker.store.must_wait(message):
-        return _answer(broker, request, message, queue_id, unique_id, result, result.status)
-    broker.store.wait(
-        result, partial(_answer_later, broker, connection, request, message, queue_id, unique_id, result)
-    )
-    return None
+    if broker.must_wait and broker.store.put_waiting(
+        message, result, partial(_answer_later, broker, connection, request, message, queue_id, unique_id, result)
+    ):
+        return None
+    return _answer(broker, request, message, queue_id, unique_id, result, result.status)
+
+
+def _is_marked(properties: str) -> bool:
+    """Whether a message has what only a broker adds, as one that came here before."""
+    return "MSG_REGION\x01" in properties or "CLUSTER\x01" in properties or "TRACE_ON\x01" in properties
 
 
 def check_topic(broker: Broker, connection: Connection, header: SendMessage) -> TopicConfig:
@@ -237,7 +241,7 @@ def _remark(broker: Broker, status: int, result: PutResult) -> str:
         return f"{result.remark}; {broker.disk_use_text()}"
     if status == PutStatus.OS_PAGE_CACHE_BUSY:
         return f"[PC_SYNCHRONIZED]{result.remark}"
-    return result.remark or PUT_STATUS_NAMES.get(status, "unknown")
+    return result.remark or PUT_STATUS_NAMES[status]
 
 
 HANDLERS: Final = {

@@ -3,14 +3,13 @@
 The stored message is read by its physical offset and put once more: into the group's retry topic with a delay that
 grows with the number of tries, or among its dead letters when there were enough (retries.py).
 
-Only a plain "stored" is success here. On anything else the consumer sends the message again itself, so that it may come
-twice but is never lost.
+The copy does not wait for disk or replicas: the original is in the log already. If the put is refused, the consumer
+sends the message again itself, so that it may come twice but is never lost.
 """
 
 from __future__ import annotations
 
 import random
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from cometmq import names
@@ -21,7 +20,7 @@ from cometmq.broker.table import Entry
 from cometmq.errors import RequestError, WireError
 from cometmq.net.connection import Connection
 from cometmq.store.puts import AppendRequest
-from cometmq.store.results import PUT_STATUS_NAMES, PutResult, PutStatus
+from cometmq.store.results import PUT_STATUS_NAMES, PutStatus
 from cometmq.wire import properties as wire_properties
 from cometmq.wire.codes import Request, Response
 from cometmq.wire.command import Command, reply
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from cometmq.broker.server import Broker
 
 
-def send_back(broker: Broker, connection: Connection, request: Command) -> Command | None:
+def send_back(broker: Broker, connection: Connection, request: Command) -> Command:
     header = SendMessageBack.decode(request.ext)
     group = broker.groups.find(header.group)
     if group is None:
@@ -69,10 +68,16 @@ def send_back(broker: Broker, connection: Connection, request: Command) -> Comma
         broker.topics.create_in_send_back(target.topic, target.queues, PERM_READ_WRITE)
     copy = _copy(broker, message, target)
     result = broker.put(copy)
-    if result.status == PutStatus.OK and broker.store.must_wait(copy):
-        broker.store.wait(result, partial(_answer_later, broker, connection, request, header.group, message, target))
-        return None
-    return _answer(broker, request, header.group, message, target, result.status, result)
+    if result.status != PutStatus.OK:
+        raise RequestError(
+            Response.SYSTEM_ERROR,
+            f"the message was not given back: {result.remark or PUT_STATUS_NAMES[result.status]}",
+        )
+    topic = wire_properties.find(copy.properties, wire_properties.Property.RETRY_TOPIC) or message.topic
+    broker.stats.sent_back(header.group, topic)
+    if target.is_dead_letter:
+        broker.stats.dead_letter(header.group, topic)
+    return reply(request)
 
 
 def _copy(broker: Broker, message: StoredMessage, target: retries.Destination) -> AppendRequest:
@@ -98,38 +103,6 @@ def _copy(broker: Broker, message: StoredMessage, target: retries.Destination) -
         reconsume_times=message.reconsume_times + 1,
         wait=False,
     )
-
-
-def _answer_later(
-    broker: Broker,
-    connection: Connection,
-    request: Command,
-    group: str,
-    message: StoredMessage,
-    target: retries.Destination,
-    status: int,
-) -> None:
-    connection.answer(request, _answer(broker, request, group, message, target, status, None))
-
-
-def _answer(
-    broker: Broker,
-    request: Command,
-    group: str,
-    message: StoredMessage,
-    target: retries.Destination,
-    status: int,
-    result: PutResult | None,
-) -> Command:
-    if status != PutStatus.OK:
-        why = result.remark if result is not None and result.remark else PUT_STATUS_NAMES[status]
-        return reply(request, Response.SYSTEM_ERROR, f"the message was not given back: {why}")
-    properties = message.properties.decode("utf-8", "replace")
-    topic = wire_properties.find(properties, wire_properties.Property.RETRY_TOPIC) or message.topic
-    broker.stats.sent_back(group, topic)
-    if target.is_dead_letter:
-        broker.stats.dead_letter(group, topic)
-    return reply(request)
 
 
 HANDLERS: Final = {Request.CONSUMER_SEND_MSG_BACK: Entry(send_back, "send", "write")}

@@ -1,0 +1,116 @@
+"""The settings of a broker: read from properties, shown by request 26, changed by request 25.
+
+One properties file fills two groups, the broker's and the store's. What may change while running is the allow-list of
+`settings.Live`; a refusal changes nothing, not even the other keys of the same request.
+"""
+
+import asyncio
+import dataclasses
+import logging
+from pathlib import Path
+
+from cometmq import statefile
+from cometmq.broker.config import BROKER_INERT, BrokerConfig
+from cometmq.errors import RequestError, WireError
+from cometmq.settings import Live, SettingError, read, read_inert, settings_of, texts_of
+from cometmq.store.options import EXPLAINED_KEYS, StoreOptions
+from cometmq.wire import properties_text
+from cometmq.wire.codes import Response
+
+logger = logging.getLogger(__name__)
+
+
+class LiveSettings:
+    """`config` and `store_options` are the current ones; `others` are keys that have no effect."""
+
+    def __init__(self, config: BrokerConfig, store_options: StoreOptions, others: dict[str, str]) -> None:
+        self.config = config
+        self.store_options = store_options
+        self._others = others
+        self._changing = asyncio.Lock()
+        known = {**settings_of(BrokerConfig), **settings_of(StoreOptions)}
+        never = {key for key, (_, rule) in known.items() if rule.live is Live.NEVER}
+        self._refused = never | set(config.config_black_list.split(";")) | {"rocketmqHome"}
+
+    def texts(self, *, secrets: bool = False) -> dict[str, str]:
+        """Every key with its value."""
+        return (
+            {key: text for key, text in self._others.items() if text}
+            | texts_of(self.store_options, secrets=secrets)
+            | texts_of(self.config, secrets=secrets)
+        )
+
+    async def change(self, body: bytes) -> list[str]:
+        """Change what a properties text says. Gives the keys that were skipped because nobody knows them."""
+        return await asyncio.shield(self._change(body))
+
+    async def _change(self, body: bytes) -> list[str]:
+        async with self._changing:
+            try:
+                wanted = properties_text.parse(body)
+            except WireError as error:
+                raise RequestError(Response.SYSTEM_ERROR, str(error)) from None
+            refused = sorted(self._refused & wanted.keys())
+            if refused:
+                raise RequestError(
+                    Response.NO_PERMISSION,
+                    f"{', '.join(refused)} cannot be changed in a running broker: edit its settings file and restart",
+                )
+            try:
+                config, store_options, unknown = _read(self.config, self.store_options, wanted)
+                kept = {key: text for key, text in unknown.items() if key in self._others}
+                others = read_inert(BROKER_INERT, self._others | kept)
+            except SettingError as error:
+                raise RequestError(Response.SYSTEM_ERROR, f"nothing was changed: {error}") from None
+            await self._save(LiveSettings(config, store_options, others))
+            self.config, self.store_options, self._others = config, store_options, others
+            for key in wanted.keys() - unknown.keys():
+                logger.info("changed setting key=%s value=%r", key, wanted[key])
+            return sorted(unknown.keys() - kept.keys())
+
+    async def _save(self, after: "LiveSettings") -> None:
+        """Without a settings file a change lasts until the broker stops, as RocketMQ's does."""
+        if not after.config.config_path:
+            return
+        content = properties_text.write(after.texts(secrets=True)).encode()
+        path = Path(after.config.config_path)
+        try:
+            await asyncio.to_thread(statefile.save, path, content)
+        except OSError as error:
+            raise RequestError(
+                Response.SYSTEM_ERROR, f"nothing was changed: cannot save {path.name}: {error.strerror or error}"
+            ) from error
+
+
+def load(texts: dict[str, str]) -> LiveSettings:
+    """From the texts of a settings file and a command line; SettingError names what is wrong."""
+    config, store_options, unknown = _read(BrokerConfig(), StoreOptions(), texts)
+    for key, why in EXPLAINED_KEYS.items():
+        if key in unknown:
+            logger.info("ignored setting key=%s value=%s: %s", key, unknown[key], why)
+    strangers = sorted(unknown.keys() - BROKER_INERT.keys() - EXPLAINED_KEYS.keys())
+    if strangers:
+        logger.warning("unknown settings, kept without effect: %s", ", ".join(strangers))
+    _refuse_modes(config, store_options)
+    return LiveSettings(config, store_options, read_inert(BROKER_INERT, unknown))
+
+
+def _read(
+    config: BrokerConfig, store_options: StoreOptions, texts: dict[str, str]
+) -> tuple[BrokerConfig, StoreOptions, dict[str, str]]:
+    config, rest = read(config, texts)
+    store_options, unknown = read(dataclasses.replace(store_options), rest)
+    return config, store_options, unknown
+
+
+def _refuse_modes(config: BrokerConfig, store_options: StoreOptions) -> None:
+    """Settings that ask for something that is not built: better not to start than to run without it."""
+    for key, asked, instead in (
+        ("enableDLegerCommitLog", config.dledger_enabled, "use a master and a replica"),
+        ("duplicationEnable", store_options.duplication_enabled, "use a master and a replica"),
+        ("enableControllerMode", config.controller_mode, "set the roles in the settings file"),
+        ("brokerRole=SLAVE", store_options.is_slave, "replicas are not built in this version"),
+        ("enableSlaveActingMaster", config.acting_master_enabled, "replicas are not built in this version"),
+    ):
+        if asked:
+            raise SettingError(f"{key} is not supported by this version: {instead}")

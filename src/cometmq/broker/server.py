@@ -1,0 +1,412 @@
+"""The broker as a whole: what starts in which order, who serves which request, what runs by the clock, what stops.
+
+    start    tables (topics, groups, offsets), store with recovery, delay progress, threads of the store,
+             both listeners, timers, registration with every name server
+    stop     name servers are told first, parked pulls are answered, listeners, timers, tables to disk, store last
+
+    timer             first after   then every
+    parked pulls      5 s           5 s (1 s without long polling)
+    offsets to disk   10 s          flushConsumerOffsetInterval
+    silent clients    10 s          10 s
+    delayed messages  1 s           100 ms
+    delay progress    10 s          10 s
+    slow groups       3 min         3 min
+    registration      10 s          30 s                              registration.py
+
+`Broker` owns the parts and hands itself to the handlers; what they may count on is in its attributes. The second
+listener, two ports below the first, serves the same requests but no pulls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+import socket
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from cometmq.broker import saving
+from cometmq.broker.config import BrokerConfig
+from cometmq.broker.delays import FIRST_ROUND_MS, ROUND_MS, Delays
+from cometmq.broker.groups import Groups
+from cometmq.broker.handlers import HANDLERS, clients
+from cometmq.broker.handlers.pull import pull_again
+from cometmq.broker.hooks import SendHooks
+from cometmq.broker.live import LiveSettings
+from cometmq.broker.locks import QueueLocks
+from cometmq.broker.longpoll import SWEEP_MS, LongPoll
+from cometmq.broker.offsets import Offsets
+from cometmq.broker.overload import LoopWatch, make_families
+from cometmq.broker.registration import Registration
+from cometmq.broker.sessions import Consumers, Producers
+from cometmq.broker.stats import Stats
+from cometmq.broker.topics import Topics
+from cometmq.clock import Clock, SystemClock, Timer
+from cometmq.errors import CometError, RequestError
+from cometmq.net.client import Client
+from cometmq.net.connection import Connection
+from cometmq.net.dispatch import Dispatcher
+from cometmq.net.limits import CLIENT_LIMITS, Limits
+from cometmq.net.server import Server
+from cometmq.store.background import Background
+from cometmq.store.disk import Disk, OsDisk
+from cometmq.store.puts import AppendRequest
+from cometmq.store.results import PutResult
+from cometmq.store.store import Store
+from cometmq.wire.codes import Request, Response
+from cometmq.wire.message import encode_host
+from cometmq.wire.message_id import UniqueIds, encode_offset_id, join_ids, offset_id_prefix
+
+logger = logging.getLogger(__name__)
+
+FAST_PORT_BELOW: Final = 2
+HA_PORT_ABOVE: Final = 1
+STOP_GRACE_S: Final = 3.0
+
+# Pulls and their kin are for the main port only.
+MAIN_PORT_ONLY: Final = frozenset(
+    (
+        Request.PULL_MESSAGE,
+        Request.LITE_PULL_MESSAGE,
+        Request.PEEK_MESSAGE,
+        Request.POP_MESSAGE,
+        Request.NOTIFICATION,
+        Request.POLLING_INFO,
+    )
+)
+
+
+class Broker:
+    """Made and used on one event loop. `start` raises CometError when the broker cannot serve, and leaves nothing."""
+
+    def __init__(self, settings: LiveSettings, clock: Clock | None = None, disk: Disk | None = None) -> None:
+        self.settings: LiveSettings = settings
+        self.clock: Clock = clock or SystemClock()
+        self.disk: Disk = disk or OsDisk()
+        config = self.config
+        self.port: int = config.listen_port or free_port()
+        self.address: str = f"{config.advertised_host}:{self.port}"
+        host_bytes = _address_bytes(config.advertised_host)
+        self.store_host: bytes = encode_host((host_bytes, self.port))
+        self._id_prefix: str = offset_id_prefix(host_bytes, self.port)
+        self.unique_ids: UniqueIds = UniqueIds(host_bytes, os.getpid(), random.getrandbits(32))
+
+        self.client: Client = Client(limits=CLIENT_LIMITS, clock=self.clock)
+        self.topics: Topics = Topics(self._config, self.clock, self._topics_changed)
+        self.groups: Groups = Groups(self._config, self.clock, self._groups_changed)
+        self.offsets: Offsets = Offsets(self._config, self.clock)
+        self.consumers: Consumers = Consumers(self._config)
+        self.producers: Producers = Producers()
+        self.queue_locks: QueueLocks = QueueLocks(config.lock_max_live_ms)
+        self.delays: Delays = Delays(settings.store_options.delay_levels)
+        self.stats: Stats = Stats(self._config, self.clock)
+        self.send_hooks: SendHooks = SendHooks(self._config)
+        self.watch: LoopWatch = LoopWatch(self.clock)
+        self.families = make_families(self._config, self.watch, self._refuse_sends)
+        self.nameservers: Registration = Registration(
+            self._config, self.topics, self.client, self.clock, self.port + HA_PORT_ABOVE
+        )
+        self.longpoll: LongPoll = LongPoll(partial(pull_again, self), self._soon, self._queue_end)
+        self.server: Server = self._make_server(frozenset())
+        self.fast_server: Server = self._make_server(MAIN_PORT_ONLY)
+        self.started_ms: int = self.clock.now_ms()
+
+        self.store: Store  # opened by start()
+        self.background: Background
+        self.must_wait: bool = False
+        self.send_ext: dict[str, str] = {}
+        self.added_properties: str = ""
+        self.apply_settings()
+
+        self._savers: dict[str, saving.Saver] = {}
+        self._timers: dict[str, Timer] = {}
+        self._born_hosts: dict[Connection, bytes] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    @property
+    def config(self) -> BrokerConfig:
+        return self.settings.config
+
+    def _config(self) -> BrokerConfig:
+        return self.settings.config
+
+    # Starting and stopping
+
+    async def start(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._load_tables()
+        self.store = Store(
+            self.settings.store_options,
+            self.disk,
+            self.clock,
+            store_host=self.store_host,
+            on_arrival=self._arrived,
+            is_batch_topic=self._is_batch_topic,
+        )
+        self.store.on_failure = self._store_failed
+        self.must_wait = self.store.options.sync_flush
+        try:
+            self._load("delayOffset.json", self.delays)
+            self.background = Background(self.store, self._loop.call_soon_threadsafe)
+            self.background.start()
+            await self._listen()
+        except BaseException:
+            self.store.close()
+            raise
+        self.watch.start()
+        self.stats.start(self.store)
+        self._start_timers()
+        await self.nameservers.start(self.address)
+        logger.info("started broker name=%s address=%s", self.config.broker_name, self.address)
+
+    async def stop(self) -> None:
+        await self.nameservers.stop()
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        self.longpoll.wake_all()
+        await asyncio.sleep(0)
+        grace_s = float(self.config.shut_down_wait_s) if self.config.shut_down_gracefully else STOP_GRACE_S
+        await asyncio.gather(self.server.stop(grace_s), self.fast_server.stop(grace_s))
+        self.watch.stop()
+        self.stats.stop()
+        await self.client.stop()
+        await self._save_all()
+        self.background.stop()
+        await asyncio.sleep(0)  # reports that the threads posted last
+        self.store.close()
+        logger.info("stopped broker name=%s address=%s", self.config.broker_name, self.address)
+
+    async def _listen(self) -> None:
+        host = self.config.bind_address
+        try:
+            await self.server.start(host, self.port)
+            await self.fast_server.start(host, self.port - FAST_PORT_BELOW)
+        except CometError:
+            await self.server.stop(0)
+            await self.fast_server.stop(0)
+            self.background.stop()
+            raise
+
+    def _make_server(self, leave_out: frozenset[int]) -> Server:
+        dispatcher = Dispatcher()
+        for code, entry in HANDLERS.items():
+            if code not in leave_out:
+                dispatcher.add(code, partial(entry.function, self), self.families[entry.family])
+        return Server(
+            dispatcher,
+            limits=Limits(idle_s=self.config.idle_timeout_s),
+            clock=self.clock,
+            events=self,
+            go_away=self.config.shut_down_gracefully,
+        )
+
+    # Tables and their files
+
+    def _load_tables(self) -> None:
+        self._load("topics.json", self.topics)
+        self.topics.make_system_topics()
+        self._load("consumerOffset.json", self.offsets)
+        self._load("subscriptionGroup.json", self.groups)
+        self.groups.make_built_in_groups()
+
+    def _load(self, name: str, state: saving.Saved) -> None:
+        path = Path(self.settings.store_options.path("config", name))
+        saving.load(state, path)
+        self._savers[name] = saving.Saver(state, path, self.clock)
+
+    async def _save_all(self) -> None:
+        for saver in self._savers.values():
+            try:
+                await saver.settle()
+            except CometError as error:
+                logger.error("fail save file=%s error=%s", saver.path, error)
+
+    async def settled(self) -> None:
+        """Changes made so far are on disk, and name servers were told of them. StoreError if they cannot be saved."""
+        for name in ("topics.json", "subscriptionGroup.json", "consumerOffset.json"):
+            await self._savers[name].settle()
+        await self.nameservers.told()
+
+    def _topics_changed(self, changed: Sequence[object]) -> None:
+        if "topics.json" in self._savers:
+            self._savers["topics.json"].poke()
+            self.nameservers.announce(changed)  # type: ignore[arg-type]
+
+    def _groups_changed(self) -> None:
+        if "subscriptionGroup.json" in self._savers:
+            self._savers["subscriptionGroup.json"].poke()
+
+    # Messages
+
+    def put(self, message: AppendRequest) -> PutResult:
+        """Into the log; a delayed message goes to the schedule topic first."""
+        if "DELAY\x01" in message.properties:
+            self.delays.divert(message)
+        return self.store.put(message)
+
+    def put_batch(self, message: AppendRequest) -> PutResult:
+        return self.store.put_batch(message)
+
+    def prepare_transaction(self, message: AppendRequest) -> None:
+        """Half messages are not built yet: to store one as a plain message would deliver what may be rolled back."""
+        raise RequestError(
+            Response.NO_PERMISSION,
+            f"broker {self.config.broker_name} takes no transactional messages in this version",
+        )
+
+    def host_of(self, connection: Connection) -> bytes:
+        """Where a message was born, as its record has it."""
+        host = self._born_hosts.get(connection)
+        if host is None:
+            host = self._born_hosts[connection] = encode_host((_address_bytes(connection.peer[0]), connection.peer[1]))
+        return host
+
+    def offset_id(self, physical_offset: int) -> str:
+        return encode_offset_id(self._id_prefix, physical_offset)
+
+    def offset_ids(self, result: PutResult) -> str:
+        """The id of a stored message; of a batch all of them."""
+        if not result.lengths:
+            return encode_offset_id(self._id_prefix, result.physical_offset)
+        ids: list[str] = []
+        offset = result.physical_offset
+        for length in result.lengths:
+            ids.append(encode_offset_id(self._id_prefix, offset))
+            offset += length
+        return join_ids(ids)
+
+    def disk_use_text(self) -> str:
+        percent = self.disk.used_ratio(self.settings.store_options.root_dir) * 100
+        return f"disk of {self.settings.store_options.root_dir} is {percent:.0f} % full"
+
+    def uptime_ms(self) -> int:
+        """Monotonic time: what deadlines and expiry are measured with."""
+        return int(self.clock.monotonic() * 1000)
+
+    # What the parts are given
+
+    def apply_settings(self) -> None:
+        """Take over what depends on settings that may change while running."""
+        config = self.config
+        trace_on = "true" if config.trace_on else "false"
+        self.send_ext = {"TRACE_ON": trace_on, "MSG_REGION": config.region_id}
+        self.added_properties = (
+            f"MSG_REGION\x01{config.region_id}\x02TRACE_ON\x01{trace_on}\x02CLUSTER\x01{config.cluster_name}\x02"
+        )
+
+    async def change_config(self, body: bytes) -> list[str]:
+        """Request 25: change settings while running; gives the keys that nobody knows."""
+        permission = self.config.broker_permission
+        skipped = await self.settings.change(body)
+        self.store.change(self.settings.store_options)
+        self.apply_settings()
+        self.topics.follow_settings()
+        if self.config.broker_permission != permission:
+            self.topics.touch()
+        return skipped
+
+    def _refuse_sends(self) -> str | None:
+        if self.store.log.busy:
+            return f"the disk is slow: appends take over {self.store.options.page_cache_busy_ms} ms"
+        if self.store.options.is_slave:
+            return "this broker is a replica: send to its master"
+        return None
+
+    def _is_batch_topic(self, topic: str) -> bool:
+        config = self.topics.get(topic)
+        return config is not None and config.attributes.get("queue.type") == "BatchCQ"
+
+    def _arrived(
+        self, topic: str, queue_id: int, next_offset: int, tag_code: int, _time_ms: int, _bitmap: object, _text: str
+    ) -> None:
+        self.longpoll.arrived(topic, queue_id, next_offset, tag_code)
+
+    def _queue_end(self, topic: str, queue_id: int) -> int:
+        return self.store.queues.max_offset(topic, queue_id)
+
+    def _soon(self, callback: Callable[[], None]) -> None:
+        assert self._loop is not None
+        self._loop.call_soon(callback)
+
+    def _store_failed(self, error: OSError) -> None:
+        logger.critical("take no messages any more broker=%s cause=%s", self.config.broker_name, error)
+
+    # Connections
+
+    def on_close(self, connection: Connection) -> None:
+        self._born_hosts.pop(connection, None)
+        clients.connection_closed(self, connection)
+
+    # By the clock
+
+    def _start_timers(self) -> None:
+        self._every("pulls", self._sweep_s, self._sweep, self._sweep_s())
+        flush_s = self.config.flush_offsets_interval_ms / 1000
+        self._every("offsets", lambda: flush_s, self._savers["consumerOffset.json"].poke, 10)
+        self._every("clients", lambda: 10.0, partial(clients.expire_clients, self), 10)
+        self._every("notices", lambda: 15.0, partial(clients.tell_postponed, self), 30)
+        if self.config.broker_id == 0:
+            self._every("delays", lambda: ROUND_MS / 1000, self._deliver_delayed, FIRST_ROUND_MS / 1000)
+            self._every("progress", lambda: 10.0, self._savers["delayOffset.json"].poke, 10)
+        self._every("slow groups", lambda: 180.0, self._protect, 180)
+
+    def _every(self, name: str, interval_s: Callable[[], float], act: Callable[[], object], first_s: float) -> None:
+        def tick() -> None:
+            self._timers[name] = self.clock.call_later(interval_s(), tick)
+            act()
+
+        self._timers[name] = self.clock.call_later(first_s, tick)
+
+    def _sweep_s(self) -> float:
+        return (SWEEP_MS if self.config.long_polling else self.config.short_polling_ms) / 1000
+
+    def _sweep(self) -> None:
+        began_s = self.clock.monotonic()
+        self.longpoll.sweep(self.uptime_ms())
+        took_s = self.clock.monotonic() - began_s
+        if took_s * 1000 > SWEEP_MS:
+            logger.warning("swept parked pulls slowly took_ms=%d count=%d", took_s * 1000, self.longpoll.count)
+
+    def _deliver_delayed(self) -> None:
+        self.delays.deliver(self.store, self.clock.now_ms(), self._delivered)
+
+    def _delivered(self, topic: str, size: int) -> None:
+        self.stats.put(topic, 0, 1, size)
+
+    def _protect(self) -> None:
+        """Groups that read too far behind are switched off until an operator switches them on."""
+        if self.config.disable_slow_groups:
+            for group in self.groups.disable_slow(self.stats.bytes_behind(), self.config.slow_group_bytes):
+                logger.warning("disabled slow group=%s limit_bytes=%d", group, self.config.slow_group_bytes)
+
+
+def _address_bytes(host: str) -> bytes:
+    """The address as a record has it; a name is looked up once, at the start."""
+    for family in (socket.AF_INET, socket.AF_INET6):
+        try:
+            return socket.inet_pton(family, host.split("%")[0])
+        except OSError:
+            continue
+    try:
+        return socket.inet_aton(socket.gethostbyname(host))
+    except OSError as error:
+        raise CometError(f"brokerIP1={host} is neither an address nor a name that can be looked up: {error}") from error
+
+
+def free_port() -> int:
+    """A port that is free now, as are its neighbours for the second listener and for replication."""
+    for _ in range(100):
+        with socket.socket() as main, socket.socket() as fast:
+            main.bind(("127.0.0.1", 0))
+            port: int = main.getsockname()[1]
+            try:
+                fast.bind(("127.0.0.1", port - FAST_PORT_BELOW))
+            except OSError:
+                continue
+            return port
+    raise CometError("no free pair of ports: set listenPort")

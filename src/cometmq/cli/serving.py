@@ -1,0 +1,85 @@
+"""What the commands that run servers share: reading settings, the ready line, stopping by signal.
+
+    0   stopped by SIGTERM or SIGINT
+    2   the command line is wrong
+    3   a settings file or a file of the store cannot be used
+    4   an address cannot be listened on
+
+Each failure is one line on stderr that names the cause.
+"""
+
+import argparse
+import asyncio
+import logging
+import signal
+import sys
+from pathlib import Path
+from typing import Final
+
+from cometmq.errors import CometError, StoreError, WireError
+from cometmq.wire import properties_text
+
+EXIT_USAGE: Final = 2
+EXIT_SETTINGS: Final = 3
+EXIT_ADDRESS: Final = 4
+
+LOG_FORMAT: Final = "%(asctime)s %(levelname)s %(name)s %(message)s"
+LOG_LEVELS: Final = ("debug", "info", "warning", "error")
+
+
+def key_and_value(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
+    return key.strip(), value
+
+
+def port(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and int(text) <= 65535):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port of 0 to 65535")
+    return int(text)
+
+
+def read_settings(path: str) -> dict[str, str]:
+    try:
+        return properties_text.parse(Path(path).read_bytes())
+    except OSError as error:
+        raise StoreError(f"cannot read settings file {path}: {error.strerror or error}") from error
+    except WireError as error:
+        raise StoreError(f"settings file {path}: {error}") from error
+
+
+def set_up_logging(level: str) -> None:
+    logging.basicConfig(stream=sys.stderr, level=level.upper(), format=LOG_FORMAT)
+    if level != "debug":
+        logging.getLogger("cometmq.nameserver.watermark").setLevel(logging.WARNING)
+
+
+def exit_code_of(error: Exception) -> int:
+    return EXIT_ADDRESS if isinstance(error.__cause__, OSError) and not isinstance(error, StoreError) else EXIT_SETTINGS
+
+
+def fail(command: str, code: int, cause: object) -> int:
+    print(f"cometmq {command}: {cause}", file=sys.stderr)
+    return code
+
+
+async def told_to_stop() -> None:
+    """Wait for SIGTERM or SIGINT."""
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    await stopping.wait()
+
+
+__all__ = [
+    "CometError",
+    "exit_code_of",
+    "fail",
+    "key_and_value",
+    "port",
+    "read_settings",
+    "set_up_logging",
+    "told_to_stop",
+]

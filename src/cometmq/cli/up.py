@@ -1,0 +1,83 @@
+"""`cometmq up`: a name server and a broker in one process, the shortest way to a message queue.
+
+When both serve, one line goes to stdout:
+
+    ready namesrv=127.0.0.1:9876 broker=127.0.0.1:10911
+
+Exit codes: see `serving`.
+"""
+
+import argparse
+from pathlib import Path
+
+from cometmq.cli import serving
+from cometmq.errors import CometError, StoreError
+from cometmq.settings import SettingError
+
+
+def main(argv: list[str]) -> int:
+    try:
+        options = _parser().parse_args(argv)
+    except SystemExit as leaving:  # argparse has said what is wrong, or printed its help
+        return int(leaving.code or 0)
+    serving.set_up_logging(options.log_level)
+    from cometmq.net.loop import run
+
+    return run(_serve(options))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="cometmq up",
+        description="Run a name server and a broker in one process.",
+        epilog="exit codes: 0 stopped, 2 wrong arguments, 3 bad settings or files, 4 address not available",
+    )
+    parser.add_argument("--data", metavar="DIR", default="data", help="where messages and tables are kept")
+    parser.add_argument("--host", metavar="HOST", default="127.0.0.1", help="address to listen on")
+    parser.add_argument("--namesrv-port", metavar="PORT", type=serving.port, default=9876, help="0 is any")
+    parser.add_argument("--broker-port", metavar="PORT", type=serving.port, default=10911, help="0 is any")
+    parser.add_argument("-c", "--config", metavar="FILE", help="settings of the broker, as RocketMQ's broker.conf")
+    parser.add_argument("--set", metavar="KEY=VALUE", type=serving.key_and_value, action="append", default=[])
+    parser.add_argument("--log-level", choices=serving.LOG_LEVELS, default="warning")
+    return parser
+
+
+async def _serve(options: argparse.Namespace) -> int:
+    from cometmq.broker import live as broker_live
+    from cometmq.broker.server import Broker
+    from cometmq.nameserver import live as nameserver_live
+    from cometmq.nameserver.server import NameServer
+
+    data = Path(options.data)
+    try:
+        texts = serving.read_settings(options.config) if options.config else {}
+        name_server = NameServer(nameserver_live.load(_name_server_texts(options, data)))
+        await name_server.start()
+    except (SettingError, StoreError, CometError) as error:
+        return serving.fail("up", serving.exit_code_of(error), error)
+    try:
+        own = {
+            "storePathRootDir": str(data / "store"),
+            "bindAddress": options.host,
+            "listenPort": str(options.broker_port),
+            "namesrvAddr": name_server.address,
+        }
+        broker = Broker(broker_live.load(texts | own | dict(options.set)))
+        await broker.start()
+    except (CometError, OSError) as error:
+        await name_server.stop()
+        return serving.fail("up", serving.exit_code_of(error), error)
+    print(f"ready namesrv={name_server.address} broker={broker.address}", flush=True)
+    await serving.told_to_stop()
+    await broker.stop()
+    await name_server.stop()
+    return 0
+
+
+def _name_server_texts(options: argparse.Namespace, data: Path) -> dict[str, str]:
+    return {
+        "bindAddress": options.host,
+        "listenPort": str(options.namesrv_port),
+        "kvConfigPath": str(data / "namesrv" / "kvConfig.json"),
+        "configStorePath": str(data / "namesrv" / "namesrv.properties"),
+    }
