@@ -210,7 +210,7 @@ def write_record(
     """Write a record at `position` and return its size. The buffer must have room: see `record_size`.
 
     `topic_field` comes from `encode_topic`, both hosts from `encode_host`; they decide record version and IPv6
-    bits. A body of 1 KiB into mapped memory takes 0.6 us compiled, 0.7 us interpreted.
+    bits. A body of 1 KiB into mapped memory takes 0.75 us compiled, 0.85 us interpreted.
     """
     hosts_v6 = (1 if len(born_host) == 20 else 0) + (2 if len(store_host) == 20 else 0)
     body_at = position + _BODY_AT - 16 + len(born_host) + len(store_host)
