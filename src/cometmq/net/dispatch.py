@@ -57,7 +57,8 @@ class Family:
         if self.reject is not None:
             text = self.reject()
             if text is not None:
-                return f"[REJECTREQUEST]{text}"
+                # RocketMQ's tools tell causes of refusal by such a mark; `reject` may set its own.
+                return text if text.startswith("[") else f"[REJECTREQUEST]{text}"
         if self.waiting >= self.waiting_max:
             return f"[OVERLOAD]{self.waiting} {self.name} requests are waiting, the bound is {self.waiting_max}"
         return None
