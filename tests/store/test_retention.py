@@ -149,7 +149,7 @@ def test_limits_are_clamped() -> None:
     assert parts.retention.round() == 0
 
 
-@pytest.mark.parametrize(("usable_bytes", "deleted"), [(140_000, 10), (10_000_000, 0)])
+@pytest.mark.parametrize(("usable_bytes", "deleted"), [(120_000, 10), (10_000_000, 0)])
 def test_stores_that_share_a_partition_count_their_share(usable_bytes: int, deleted: int) -> None:
     # A tenth of the partition is used, and half of it is meant for this store, which uses 15 * 4096 bytes and more.
     parts, disk = filled(at_hour(5), replicas_per_disk=2)
