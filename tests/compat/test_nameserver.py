@@ -1,6 +1,7 @@
 """Our name server beside RocketMQ's: one Java broker registers with both, and both must serve clients alike.
 
-Every test runs against the Java name server too, so that the test is known to be right.
+The tests run against the Java name server too, so that they are known to be right; the last one, about two name
+servers of ours, is the exception.
 """
 
 from __future__ import annotations
