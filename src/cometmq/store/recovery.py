@@ -11,7 +11,8 @@ The scan begins at a segment whose older messages are safely in the queues:
                          then every unit for a message from there on is dropped and made again: it may be torn
 
 and looks back over `commitLogRecoverMaxNum` segments at most, unless no queue reaches that far: such a limit may save
-time, it may not lose messages. Every record is checked and dispatched; what is known already changes nothing.
+time, it may not lose messages. (So a store whose queues were deleted is read from its first segment.) Every record is
+checked and dispatched; what is known already changes nothing.
 
 Where the bytes are no record, this is either the torn tail that a crash leaves, which is cut, or damage, which is
 reported and stays. It is damage if something proves that the log went on behind it:
@@ -22,8 +23,8 @@ reported and stays. It is damage if something proves that the log went on behind
   flushed there may be whole records that nobody was promised.)
 
 A record is whole if its lengths add up, its body matches its CRC, and it says itself that it lies where it lies. The
-CRC does not cover topic and properties; in the part that was not flushed, a 512-byte sector of zeros in them gives a
-torn record away.
+CRC does not cover topic and properties: there, zeros at the end give a cut record away, and in the part that was not
+flushed, a 512-byte sector of zeros gives a torn one away.
 """
 
 from __future__ import annotations
@@ -170,7 +171,8 @@ class Recovery:
         time_ms = scan.store_timestamp_ms
         if self._options.index_enabled and self._options.index_safe and time_ms > checkpoint.index_time_ms:
             return False
-        if not self._crashed:
+        # Whatever the checkpoint says: where no queue reaches, they are incomplete.
+        if segment.start > newest or not self._crashed:
             return segment.start <= newest
         if checkpoint.logics_physical_offset > 0:
             return segment.start <= checkpoint.logics_physical_offset
@@ -225,7 +227,9 @@ class Recovery:
             scan = scan_record(view, position, limit, check_crc, verify_property_crc)
             if scan.kind != OK or scan.physical_offset != start + position:
                 return position
-            if scan.store_timestamp_ms >= flushed_ms and _is_torn(view, position, scan):
+            if "\0" in scan.topic or scan.properties.endswith("\0"):
+                return position
+            if scan.store_timestamp_ms >= flushed_ms and "\0" in scan.properties and _is_torn(view, position, scan):
                 return position
             for _ in range(INDEX_TRIES):
                 if dispatcher.dispatch(
@@ -277,11 +281,7 @@ class Recovery:
 
 
 def _is_torn(view: memoryview, position: int, scan: RecordScan) -> bool:
-    """Zeros where text must be: a sector of topic or properties did not reach the disk."""
-    if "\0" in scan.topic:
-        return True
-    if "\0" not in scan.properties:
-        return False
+    """Whether a sector of the properties has nothing but zeros: it did not reach the disk."""
     end = position + scan.size
     at = properties_at(view, position, scan.size)
     while at < end:
