@@ -62,8 +62,12 @@ def send_message(broker: Broker, connection: Connection, request: Command) -> Co
         return _send(broker, connection, request, header)
     except RequestError as error:
         if broker.send_hooks:
-            broker.send_hooks.refused(header, request, error.remark)
+            broker.send_hooks.refused(request, error.code, error.remark)
         return reply(request, error.code, error.remark, dict(broker.send_ext))
+    except Exception as error:
+        if broker.send_hooks:
+            broker.send_hooks.refused(request, Response.SYSTEM_ERROR, str(error))
+        raise
 
 
 def _send(broker: Broker, connection: Connection, request: Command, header: SendMessage) -> Command | None:
@@ -217,13 +221,16 @@ def _answer(
     result: PutResult,
     status: int,
 ) -> Command:
-    if broker.send_hooks:
-        broker.send_hooks.after(request, message, result, status)
+    code = STATUS_CODES.get(status, Response.SYSTEM_ERROR)
     if status not in STORED:
-        code = STATUS_CODES.get(status, Response.SYSTEM_ERROR)
-        return reply(request, code, _remark(broker, status, result), dict(broker.send_ext))
+        remark = _remark(broker, status, result)
+        if broker.send_hooks:
+            broker.send_hooks.refused(request, code, remark)
+        return reply(request, code, remark, dict(broker.send_ext))
     broker.stats.put(message.topic, message.queue_id, result.count, result.record_bytes)
     ids = broker.offset_ids(result)
+    if broker.send_hooks:
+        broker.send_hooks.stored(request, code, queue_id, ids, result)
     ext = {
         "queueId": str(queue_id),
         "transactionId": unique_id,
@@ -233,7 +240,7 @@ def _answer(
     ext.update(broker.send_ext)
     if status == PutStatus.OK:
         return reply(request, 0, None, ext)
-    return reply(request, STATUS_CODES[status], PUT_STATUS_NAMES[status], ext)
+    return reply(request, code, PUT_STATUS_NAMES[status], ext)
 
 
 def _remark(broker: Broker, status: int, result: PutResult) -> str:
