@@ -5,7 +5,7 @@
              flusher ─────────┘  under SYNC_FLUSH dispatch follows the flush
     get ──> reading ──> queues ──> commitlog
 
-    open    lock, load segments, queues and index, recover, counters, abort file
+    open    lock, load segments, queues and index, abort file, recover, counters
     close   no more puts and gets, flush, dispatch the rest, flush queues, index and checkpoint,
             remove the abort file if nothing is missing, unlock
 
@@ -118,6 +118,8 @@ class Store:
         recovery = Recovery(
             self.log, self.queues, self.index, self.dispatcher, self.checkpoint, options, self.crashed
         )
+        # Before anything is changed: a crash in the middle of recovery is a crash.
+        self._write_abort()
         self.recovered = recovery.run()
         for topic, queue_id, next_offset in self.queues.next_offsets():
             self.log.counters.set_next_offset(topic, queue_id, next_offset)
@@ -127,7 +129,6 @@ class Store:
         self.retention = Retention(self.segments, self.queues, self.index, self.flags, options, disk, clock)
         self.state_files = StateFiles(disk, options.path("config"))
         self.get = self.reading.get
-        self._write_abort()
 
     def _write_abort(self) -> None:
         """From now on a start finds out whether this one ended well. One that is there already says so too."""
