@@ -151,10 +151,18 @@ class Flusher:
             return None
         steps = self._segments.flush_steps(pages_min)
         if not steps:
+            if pages_min == 0:
+                self._note_all_flushed()
             return None
         self._running = FlushWork(steps, thorough=pages_min == 0)
         self._began_s = self._clock.monotonic()
         return self._running
+
+    def _note_all_flushed(self) -> None:
+        """A thorough round that finds nothing to do: earlier rounds have flushed the last record."""
+        last = self._segments.last()
+        if last is not None and last.store_time_ms:
+            self._checkpoint.physic_time_ms = last.store_time_ms
 
     def finish(self, work: FlushWork) -> None:
         """Take over what `work.run()` did, on the store's thread."""

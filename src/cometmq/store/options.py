@@ -113,6 +113,11 @@ class StoreOptions:
         return self.flush_disk_type == "SYNC_FLUSH"
 
     @property
+    def loss_window_ms(self) -> int:
+        """How old an acked message can be that a power cut still takes; 0: none can."""
+        return 0 if self.sync_flush else self.flush_thorough_interval_ms + self.flush_interval_ms
+
+    @property
     def is_slave(self) -> bool:
         return self.broker_role == "SLAVE"
 
