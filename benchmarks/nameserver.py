@@ -198,12 +198,12 @@ def subjects(directory: Path, overlay: Path) -> list[Subject]:
         print(f"NOT MEASURED: RocketMQ's name server: {error}", file=sys.stderr)
     if overlay.exists():
         compiled = CometNameServer(directory / "compiled", name="comet-compiled")
-        compiled._env["PYTHONPATH"] = str(overlay)
+        compiled.env["PYTHONPATH"] = str(overlay)
         found.append(Subject("cometmq compiled", compiled))
     else:
         print("NOT MEASURED: the compiled build; make build/compiled/.ready makes it", file=sys.stderr)
     interpreted = CometNameServer(directory / "interpreted", name="comet-interpreted")
-    interpreted._env["PYTHONPATH"] = str(REPO / "src")
+    interpreted.env["PYTHONPATH"] = str(REPO / "src")
     found.append(Subject("cometmq interpreted", interpreted))
     return found
 

@@ -86,6 +86,20 @@ def test_a_bad_registration_is_answered_1_with_its_cause(refused: Command, cause
     run(main())
 
 
+def test_a_broker_that_goes_while_its_registration_waits_for_its_turn_leaves_no_trace(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with nameserver(tmp_path) as server:
+            async with server.state.turn:
+                async with RawPeer.connected(server.port) as broker:
+                    broker.send(registration("A", "B"))
+                    await until(lambda: server._default.waiting == 1, "the registration to arrive")
+                await until(lambda: not server.connections, "the end of the connection")
+            await until(lambda: server._default.waiting == 0, "the end of the registration")
+            assert server.state.routes.brokers == {}
+
+    run(main())
+
+
 def test_a_replica_is_told_its_master_and_the_order_settings(tmp_path: Path) -> None:
     async def main() -> None:
         async with nameserver(tmp_path) as server, RawPeer.connected(server.port) as peer:
@@ -265,13 +279,21 @@ def test_the_order_setting_is_in_the_route_only_when_switched_on(tmp_path: Path)
     async def main() -> None:
         async with nameserver(tmp_path) as server, RawPeer.connected(server.port) as peer:
             await register(peer, "A", "B")
-            for enabled, value in [("false", None), ("true", "broker-a:4"), ("true", "broker-a:2"), ("false", None)]:
-                await call(peer, Request.UPDATE_NAMESRV_CONFIG, f"orderMessageEnable={enabled}".encode())
-                put = {"namespace": "ORDER_TOPIC_CONFIG", "key": "A", "value": value or "broker-a:9"}
-                await call(peer, Request.PUT_KV_CONFIG, **put)
+            order = {"namespace": "ORDER_TOPIC_CONFIG", "key": "A"}
+
+            async def shown() -> str | None:
                 found = await route(peer, "A")
                 assert found is not None
-                assert found.order_topic_conf == value
+                return found.order_topic_conf
+
+            await call(peer, Request.PUT_KV_CONFIG, **order, value="broker-a:4")
+            assert await shown() is None
+            await call(peer, Request.UPDATE_NAMESRV_CONFIG, b"orderMessageEnable=true")
+            assert await shown() == "broker-a:4"
+            await call(peer, Request.PUT_KV_CONFIG, **order, value="broker-a:2")
+            assert await shown() == "broker-a:2"
+            await call(peer, Request.DELETE_KV_CONFIG, **order)
+            assert await shown() is None
 
     run(main())
 
@@ -389,6 +411,24 @@ def test_a_put_that_cannot_be_saved_is_refused_and_not_seen(tmp_path: Path) -> N
 
 
 # Lists and administration
+
+
+@pytest.mark.mission("NS-09")
+def test_the_cluster_is_listed_as_rocketmq_lists_it_byte_for_byte(tmp_path: Path) -> None:
+    frames = [f for f in golden_frames() if f["request_code"] == Request.GET_BROKER_CLUSTER_INFO]
+    requests, answers = ([f for f in frames if f["kind"] == kind] for kind in ("request", "response"))
+    assert requests
+    assert len(requests) == len(answers)
+
+    async def main() -> None:
+        async with nameserver(tmp_path) as server, RawPeer.connected(server.port) as peer:
+            await register(peer, "A", "B", broker_addr="127.0.0.1:10911", cluster_name="DefaultCluster")
+            for question, answer in zip(requests, answers, strict=True):
+                golden = bytes.fromhex(answer["frame_hex"])
+                peer.write(bytes.fromhex(question["frame_hex"]))
+                assert await peer.reader.readexactly(len(golden)) == golden
+
+    run(main())
 
 
 @pytest.mark.mission("NS-09")
