@@ -1,0 +1,146 @@
+"""The parts of a store put together by hand, with files so small that a few messages fill them."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from cometmq.clock import ManualClock
+from cometmq.store.checkpoint import Checkpoint
+from cometmq.store.commitlog import CommitLog
+from cometmq.store.consumequeues import ConsumeQueues
+from cometmq.store.disk import Disk
+from cometmq.store.dispatch import Dispatcher, OnArrival
+from cometmq.store.fakedisk import FakeDisk
+from cometmq.store.flags import Flags
+from cometmq.store.index import Index
+from cometmq.store.lookup import Lookup
+from cometmq.store.options import StoreOptions
+from cometmq.store.puts import AppendRequest
+from cometmq.store.reading import Reading
+from cometmq.store.recovery import Recovery
+from cometmq.store.results import GetStatus, PutResult, PutStatus
+from cometmq.store.retention import Retention
+from cometmq.store.segments import Segments
+from cometmq.wire.batch import encode_batch
+from cometmq.wire.message import StoredMessage, decode_records
+from cometmq.wire.properties import encode
+
+ROOT = "/store"
+SMALL: dict[str, Any] = {
+    "root_dir": ROOT,
+    "segment_bytes": 4096,
+    "queue_file_bytes": 200,
+    "batch_queue_file_bytes": 460,
+    "queue_ext_file_bytes": 400,
+    "index_slots": 10,
+    "index_entries": 21,
+}
+GOLDEN_SIZES: dict[str, Any] = {
+    "segment_bytes": 262_144,
+    "queue_file_bytes": 2000,
+    "index_slots": 500,
+    "index_entries": 2000,
+}
+
+
+class Parts:
+    """Loaded and recovered; `crashed` says by default whether there is an abort file, as after a kill."""
+
+    def __init__(
+        self,
+        disk: Disk | None = None,
+        clock: ManualClock | None = None,
+        *,
+        on_arrival: OnArrival | None = None,
+        batch_topics: tuple[str, ...] = (),
+        crashed: bool | None = None,
+        **options: Any,
+    ) -> None:
+        self.clock = clock or ManualClock()
+        self.disk: Disk = disk or FakeDisk(now_ms=self.clock.now_ms)
+        self.options = StoreOptions(**{**SMALL, **options})
+        self.flags = Flags()
+        abort = self.options.path("abort")
+        self.crashed = self.disk.exists(abort) if crashed is None else crashed
+        self.segments = Segments(self.disk, self.options.commitlog_dirs(), self.options.segment_bytes)
+        self.segments.load()
+        self.log = CommitLog(self.segments, self.flags, self.clock, self.options)
+        self.queues = ConsumeQueues(self.disk, self.options)
+        if batch_topics:
+            self.queues.is_batch_topic = self.log.counters.is_batch_topic = batch_topics.__contains__
+        self.queues.load()
+        self.checkpoint = Checkpoint(self.disk, self.options.path("checkpoint"))
+        self.index = Index(self.disk, self.options, self.clock)
+        self.index.load(self.crashed, self.checkpoint.index_time_ms)
+        self.dispatcher = Dispatcher(self.log, self.queues, self.index, self.options, self.clock, on_arrival)
+        self.recovered = Recovery(
+            self.log, self.queues, self.index, self.dispatcher, self.checkpoint, self.options, self.crashed
+        ).run()
+        for topic, queue_id, next_offset in self.queues.next_offsets():
+            self.log.counters.set_next_offset(topic, queue_id, next_offset)
+        self.reading = Reading(self.log, self.queues, self.options, self.disk)
+        self.lookup = Lookup(self.log, self.queues, self.index, self.options)
+        self.retention = Retention(
+            self.segments, self.queues, self.index, self.flags, self.options, self.disk, self.clock
+        )
+        self.disk.replace_atomically(abort, b"1")
+
+    def put(
+        self, topic: str = "TopicA", queue_id: int = 0, body: bytes = b"hello", sys_flag: int = 0, **properties: str
+    ) -> PutResult:
+        request = AppendRequest(topic, queue_id, body, encode(properties).decode(), sys_flag=sys_flag)
+        result = self.log.append(request)
+        assert result.status == PutStatus.OK, result.remark
+        self.dispatcher.appended(request, result)
+        return result
+
+    def put_batch(self, topic: str, queue_id: int, bodies: list[bytes]) -> PutResult:
+        request = AppendRequest(topic, queue_id, encode_batch([(0, body, b"") for body in bodies]))
+        result = self.log.append_batch(request)
+        assert result.status == PutStatus.OK, result.remark
+        self.dispatcher.appended(request, result)
+        return result
+
+    def read_all(self, topic: str, queue_id: int) -> list[StoredMessage]:
+        """Every record of a queue, as a consumer reads it."""
+        messages: list[StoredMessage] = []
+        offset = self.queues.min_offset(topic, queue_id)
+        while True:
+            result = self.reading.get(topic, queue_id, offset, 32)
+            assert result is not None
+            for piece in result.slices:
+                messages += decode_records(piece)
+            if result.next_offset <= offset or offset >= result.max_offset:
+                return messages
+            offset = result.next_offset
+            if result.status not in (GetStatus.FOUND, GetStatus.MESSAGE_WAS_REMOVING, GetStatus.OFFSET_FOUND_NULL):
+                return messages
+
+    def bodies(self, topic: str = "TopicA", queue_id: int = 0) -> list[bytes]:
+        return [message.body for message in self.read_all(topic, queue_id)]
+
+    def flush(self) -> None:
+        """Everything to disk, the checkpoint too."""
+        self.segments.flush(0)
+        self.queues.flush_now(self.checkpoint)
+        for file in self.index.to_sync():
+            file.sync()
+            file.synced = True
+        self.checkpoint.index_time_ms = self.index.safe_time_ms(self.log.flushed_offset)
+        self.checkpoint.flush()
+
+    def close(self) -> None:
+        """A clean stop."""
+        self.dispatcher.run()
+        self.flush()
+        self.index.flush_now()
+        for part in (self.segments, self.queues, self.index, self.checkpoint):
+            part.close()
+        self.disk.remove(self.options.path("abort"))
+
+
+def files_below(disk: Disk, directory: str) -> Iterator[tuple[str, bytes]]:
+    """Path and content of every file below a directory, in order."""
+    for name in disk.list_files(directory):
+        yield f"{directory}/{name}", disk.read_bytes(f"{directory}/{name}")
+    for name in disk.list_dirs(directory):
+        yield from files_below(disk, f"{directory}/{name}")
