@@ -15,12 +15,10 @@ time, it may not lose messages. (So a store whose queues were deleted is read fr
 checked and dispatched; what is known already changes nothing.
 
 Where the bytes are no record, this is either the torn tail that a crash leaves, which is cut, or damage, which is
-reported and stays. It is damage if something proves that the log went on behind it:
-
-- a later segment that starts with a record, or
-- a record behind it in the same segment that was on disk before: after a clean stop everything was, after a crash
-  what is older than the checkpoint says. (Pages reach the disk in any order: behind a hole in what was not
-  flushed there may be whole records that nobody was promised.)
+reported and stays. It is damage if a record behind it, in this segment or at the start of a later one, is known to have
+been on disk: after a clean stop all were, after a crash those that are older than the checkpoint says. (Pages reach the
+disk in any order, those of two segments too: behind a hole in what was not flushed there may be whole records that
+nobody was promised.)
 
 A record is whole if its lengths add up, its body matches its CRC, and it says itself that it lies where it lies. The
 CRC does not cover topic and properties: there, zeros at the end give a cut record away, and in the part that was not
@@ -264,7 +262,7 @@ class Recovery:
             if follows < 0:
                 return -1
             found = self._scan_at(segment, follows, True)
-            if found.kind != OK or (self._crashed and found.store_timestamp_ms >= self._checkpoint.physic_time_ms):
+            if found.kind != OK or not self._was_flushed(found):
                 return -1
         if follows < 0:
             follows = segment.size
@@ -275,9 +273,13 @@ class Recovery:
     def _later_segment_used(self, number: int) -> bool:
         for segment in self._segments[number + 1 :]:
             scan = self._scan_at(segment, 0, True)
-            if scan.kind == OK and scan.physical_offset == segment.start:
+            if scan.kind == OK and scan.physical_offset == segment.start and self._was_flushed(scan):
                 return True
         return False
+
+    def _was_flushed(self, scan: RecordScan) -> bool:
+        """Whether this record is known to have been on disk before the crash, and so all that lies before it."""
+        return not self._crashed or scan.store_timestamp_ms < self._checkpoint.physic_time_ms
 
 
 def _is_torn(view: memoryview, position: int, scan: RecordScan) -> bool:
