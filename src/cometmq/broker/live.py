@@ -21,11 +21,12 @@ logger = logging.getLogger(__name__)
 
 
 class LiveSettings:
-    """`config` and `store_options` are the current ones; `others` are keys that have no effect."""
+    """`config` and `store_options` are the current ones; `others` are keys that have no effect. `changes` counts."""
 
     def __init__(self, config: BrokerConfig, store_options: StoreOptions, others: dict[str, str]) -> None:
         self.config = config
         self.store_options = store_options
+        self.changes: int = 0
         self._others = others
         self._changing = asyncio.Lock()
         known = {**settings_of(BrokerConfig), **settings_of(StoreOptions)}
@@ -64,6 +65,7 @@ class LiveSettings:
                 raise RequestError(Response.SYSTEM_ERROR, f"nothing was changed: {error}") from None
             await self._save(LiveSettings(config, store_options, others))
             self.config, self.store_options, self._others = config, store_options, others
+            self.changes += 1
             for key in wanted.keys() - unknown.keys():
                 logger.info("changed setting key=%s value=%r", key, wanted[key])
             return sorted(unknown.keys() - kept.keys())

@@ -28,6 +28,7 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Final, TypeAlias
 
+from cometmq.clock import Clock, SystemClock
 from cometmq.store.batchqueue import BATCH_UNIT_BYTES, BatchQueue
 from cometmq.store.commitlog import CommitLog
 from cometmq.store.consumequeue import BLANK_SIZE, UNIT, UNIT_BYTES, ConsumeQueue
@@ -59,11 +60,22 @@ _Unit: TypeAlias = tuple[int, int, int, int, int]
 
 
 class Reading:
-    def __init__(self, commitlog: CommitLog, queues: ConsumeQueues, options: StoreOptions, disk: Disk) -> None:
+    """`found` and `missed` count gets, `transferred` messages; `longest_s` is the longest get so far."""
+
+    def __init__(
+        self,
+        commitlog: CommitLog,
+        queues: ConsumeQueues,
+        options: StoreOptions,
+        disk: Disk,
+        clock: Clock | None = None,
+    ) -> None:
         self.closed: bool = False
         self.found: int = 0
         self.missed: int = 0
         self.transferred: int = 0
+        self.longest_s: float = 0.0
+        self._monotonic: Callable[[], float] = (clock or SystemClock()).monotonic
         self._log: CommitLog = commitlog
         self._queues: ConsumeQueues = queues
         self._options: StoreOptions = options
@@ -89,6 +101,7 @@ class Reading:
         """Messages from `offset` on. None: the store is closed or not readable."""
         if self.closed or not self._log.flags.readable:
             return None
+        began_s = self._monotonic()
         queue = self._queues.find(topic, queue_id)
         if queue is None:
             result = GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, self._corrected(offset, 0), 0, 0)
@@ -100,6 +113,9 @@ class Reading:
                 self.transferred += result.count
         else:
             self.missed += 1
+        elapsed_s = self._monotonic() - began_s
+        if elapsed_s > self.longest_s:
+            self.longest_s = elapsed_s
         return result
 
     def _get(

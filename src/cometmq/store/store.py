@@ -124,7 +124,7 @@ class Store:
         for topic, queue_id, next_offset in self.queues.next_offsets():
             self.log.counters.set_next_offset(topic, queue_id, next_offset)
         self.flusher = Flusher(self.segments, self.checkpoint, clock, options, self._on_flushed, self.fail)
-        self.reading = Reading(self.log, self.queues, options, disk)
+        self.reading = Reading(self.log, self.queues, options, disk, clock)
         self.lookup = Lookup(self.log, self.queues, self.index, options)
         self.retention = Retention(self.segments, self.queues, self.index, self.flags, options, disk, clock)
         self.state_files = StateFiles(disk, options.path("config"))
