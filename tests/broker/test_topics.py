@@ -80,6 +80,15 @@ def test_a_template_saved_by_an_earlier_run_goes_when_auto_creation_is_off() -> 
     assert rig.topics.changes == 1
 
 
+def test_auto_creation_ends_with_the_setting_even_while_its_template_is_there() -> None:
+    rig = Rig()
+    topics = rig.booted()
+    rig.config = replace(rig.config, auto_create_topic=False)
+
+    assert topics.create_in_send("T", "TBW102", 4, 0) is None
+    assert topics.table["TBW102"].perm == 7
+
+
 def test_switching_auto_creation_while_running_adds_and_removes_the_template() -> None:
     rig = Rig(auto_create_topic=False)
     topics = rig.booted()
