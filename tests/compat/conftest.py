@@ -4,7 +4,9 @@ java        a Java client, once per release line: a test that takes it runs twic
 java55      the 5.5.0 client only
 foreign     the Go and the Node client, one after the other
 mqadmin     the 5.5.0 admin tool
-cluster     RocketMQ's own name server and broker, shared by all tests: use `topic`, leave no settings changed
+make        whose servers a test starts: it runs with RocketMQ's and with ours
+cluster     a name server and a broker of that make, shared by all tests: use `topic`, leave no settings changed
+clusters    both clusters at once, to compare; `java_cluster` only RocketMQ's
 pair        RocketMQ's name server and ours, fed by one Java broker
 namesrv     address of one name server of the pair: a test that takes it runs against both
 second      one more broker in the pair's cluster, which a test may treat badly
@@ -16,6 +18,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Generator, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,7 +29,7 @@ from tests.compat.harness.admin import MqAdmin
 from tests.compat.harness.build import ToolMissing, tool
 from tests.compat.harness.foreign import CLIENTS, ForeignClient
 from tests.compat.harness.processes import LIVE
-from tests.compat.harness.servers import CometNameServer, JavaBroker, JavaNameServer
+from tests.compat.harness.servers import MAKES, Broker, CometNameServer, JavaBroker, JavaNameServer, Make, NameServer
 from tests.compat.harness.shell import JavaShell
 from tests.support.require import unavailable
 
@@ -90,15 +93,57 @@ def mqadmin(jars: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mq
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    namesrv: JavaNameServer
-    broker: JavaBroker
+    make: Make
+    namesrv: NameServer
+    broker: Broker
+
+
+# A failed message comes back after a second, however often it has failed.
+QUICK_RETRIES = {"messageDelayLevel": " ".join(["1s"] * 18)}
+
+
+class Clusters:
+    """A cluster of each make, started when it is first asked for."""
+
+    def __init__(self, directory: Path, stack: ExitStack) -> None:
+        self._directory = directory
+        self._stack = stack
+        self._started: dict[str, Cluster] = {}
+
+    def __getitem__(self, name: str) -> Cluster:
+        if name not in self._started:
+            make = MAKES[name]
+            directory = self._directory / name
+            namesrv = self._stack.enter_context(make.name_server(directory).start())
+            broker = self._stack.enter_context(make.broker(directory, namesrv.address, QUICK_RETRIES).start())
+            self._started[name] = Cluster(make, namesrv, broker)
+        return self._started[name]
+
+    @property
+    def both(self) -> tuple[Cluster, Cluster]:
+        """RocketMQ's, then ours."""
+        return self["java"], self["comet"]
 
 
 @pytest.fixture(scope="session")
-def cluster(jars: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    directory = tmp_path_factory.mktemp("java-cluster")
-    with JavaNameServer(directory).start() as namesrv, JavaBroker(directory, namesrv.address).start() as broker:
-        yield Cluster(namesrv, broker)
+def clusters(jars: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clusters]:
+    with ExitStack() as stack:
+        yield Clusters(tmp_path_factory.mktemp("clusters"), stack)
+
+
+@pytest.fixture(params=list(MAKES))
+def make(request: pytest.FixtureRequest, jars: None) -> Make:
+    return MAKES[request.param]
+
+
+@pytest.fixture
+def cluster(make: Make, clusters: Clusters) -> Cluster:
+    return clusters[make.name]
+
+
+@pytest.fixture
+def java_cluster(clusters: Clusters) -> Cluster:
+    return clusters["java"]
 
 
 @dataclass(frozen=True, slots=True)

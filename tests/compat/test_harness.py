@@ -27,14 +27,14 @@ pytestmark = pytest.mark.interop
 
 
 def test_a_java_producer_and_push_consumer_meet_at_the_java_broker(
-    java: JavaShell, cluster: Cluster, topic: str
+    java: JavaShell, java_cluster: Cluster, topic: str
 ) -> None:
-    remoting.create_topic(cluster.broker.address, topic)
-    sent = send(java, cluster.namesrv.address, topic, "one", "two")
+    remoting.create_topic(java_cluster.broker.address, topic)
+    sent = send(java, java_cluster.namesrv.address, topic, "one", "two")
     assert [row["status"] for row in sent] == ["SEND_OK", "SEND_OK"]
-    consumer = consume(java, cluster.namesrv.address, topic)
+    consumer = consume(java, java_cluster.namesrv.address, topic)
     got = consumer.take(2)
-    send(java, cluster.namesrv.address, topic, "drei ✓")
+    send(java, java_cluster.namesrv.address, topic, "drei ✓")
     got += consumer.take()
     consumer.stop()
     bodies = [row["body"].encode("latin-1").decode() for row in got]
@@ -43,35 +43,35 @@ def test_a_java_producer_and_push_consumer_meet_at_the_java_broker(
 
 
 def test_clients_in_other_languages_meet_at_the_java_broker(
-    foreign: ForeignClient, cluster: Cluster, topic: str
+    foreign: ForeignClient, java_cluster: Cluster, topic: str
 ) -> None:
-    remoting.create_topic(cluster.broker.address, topic)
-    sent = foreign.send(cluster.namesrv.address, topic, "one", "two")
-    assert {row["broker"] for row in sent} == {cluster.broker.broker_name}
-    got = foreign.consume(cluster.namesrv.address, topic, f"{topic}_group", 2)
+    remoting.create_topic(java_cluster.broker.address, topic)
+    sent = foreign.send(java_cluster.namesrv.address, topic, "one", "two")
+    assert {row["broker"] for row in sent} == {java_cluster.broker.broker_name}
+    got = foreign.consume(java_cluster.namesrv.address, topic, f"{topic}_group", 2)
     assert sorted(row["body"] for row in got) == ["one", "two"]
 
 
-def test_mqadmin_prints_the_broker(mqadmin: MqAdmin, cluster: Cluster) -> None:
-    done = mqadmin("clusterList", namesrv=cluster.namesrv.address)
+def test_mqadmin_prints_the_broker(mqadmin: MqAdmin, java_cluster: Cluster) -> None:
+    done = mqadmin("clusterList", namesrv=java_cluster.namesrv.address)
     (row,) = done.table()
-    assert row["Cluster Name"] == cluster.broker.cluster
-    assert row["Broker Name"] == cluster.broker.broker_name
-    assert row["Addr"] == cluster.broker.address
+    assert row["Cluster Name"] == java_cluster.broker.cluster
+    assert row["Broker Name"] == java_cluster.broker.broker_name
+    assert row["Addr"] == java_cluster.broker.address
     assert row["Version"] == "V5_5_0"
 
 
-def test_mqadmin_goes_on_after_a_command_that_ends_its_jvm(mqadmin: MqAdmin, cluster: Cluster) -> None:
+def test_mqadmin_goes_on_after_a_command_that_ends_its_jvm(mqadmin: MqAdmin, java_cluster: Cluster) -> None:
     refused = mqadmin("topicList", "--no-such-option", check=False)
     assert "Unrecognized option" in refused.stderr
     with pytest.raises(JavaFailed, match="Unrecognized option"):
         mqadmin("topicList", "--no-such-option")
-    assert "TBW102" in mqadmin("topicList", namesrv=cluster.namesrv.address).lines
+    assert "TBW102" in mqadmin("topicList", namesrv=java_cluster.namesrv.address).lines
 
 
-def test_a_failing_mqadmin_command_raises_with_its_stack_trace(mqadmin: MqAdmin, cluster: Cluster) -> None:
+def test_a_failing_mqadmin_command_raises_with_its_stack_trace(mqadmin: MqAdmin, java_cluster: Cluster) -> None:
     with pytest.raises(JavaFailed, match="No topic route info"):
-        mqadmin("topicRoute", "-t", "NoSuchTopic", namesrv=cluster.namesrv.address)
+        mqadmin("topicRoute", "-t", "NoSuchTopic", namesrv=java_cluster.namesrv.address)
 
 
 def test_a_table_is_read_by_its_heading() -> None:
@@ -143,11 +143,11 @@ def test_snippets_go_on_after_one_that_ends_its_jvm(java: JavaShell) -> None:
 
 
 def test_a_killed_broker_is_gone_and_comes_back_with_its_messages(
-    java55: JavaShell, cluster: Cluster, topic: str, tmp_path: Path
+    java55: JavaShell, java_cluster: Cluster, topic: str, tmp_path: Path
 ) -> None:
-    with JavaBroker(tmp_path, cluster.namesrv.address, name="broker-k").start() as broker:
+    with JavaBroker(tmp_path, java_cluster.namesrv.address, name="broker-k").start() as broker:
         remoting.create_topic(broker.address, topic)
-        send(java55, cluster.namesrv.address, topic, "survivor")
+        send(java55, java_cluster.namesrv.address, topic, "survivor")
         pid = broker.pid
         broker.kill()
         assert not broker.running
@@ -157,13 +157,13 @@ def test_a_killed_broker_is_gone_and_comes_back_with_its_messages(
             socket.create_connection(("127.0.0.1", broker.port))
         broker.start()
         assert broker.pid != pid
-        consumer = consume(java55, cluster.namesrv.address, topic)
+        consumer = consume(java55, java_cluster.namesrv.address, topic)
         assert consumer.next()["body"] == "survivor"
         consumer.stop()
 
 
-def test_a_server_that_cannot_start_fails_with_its_log(cluster: Cluster, tmp_path: Path) -> None:
-    taken = JavaNameServer(tmp_path, {"listenPort": cluster.namesrv.port})
+def test_a_server_that_cannot_start_fails_with_its_log(java_cluster: Cluster, tmp_path: Path) -> None:
+    taken = JavaNameServer(tmp_path, {"listenPort": java_cluster.namesrv.address.rpartition(":")[2]})
     with pytest.raises(ChildFailed, match=r"(?s)ended with status 255.*BindException"):
         taken.start()
 
@@ -191,8 +191,8 @@ def test_a_killed_test_run_leaves_no_server_behind(jars: None, tmp_path: Path) -
     wait_until(lambda: not Path(f"/proc/{server}/cmdline").exists(), "the orphan")
 
 
-def test_a_closed_server_is_forgotten(cluster: Cluster, tmp_path: Path) -> None:
-    assert cluster.broker in LIVE
+def test_a_closed_server_is_forgotten(java_cluster: Cluster, tmp_path: Path) -> None:
+    assert java_cluster.broker in LIVE
     with JavaNameServer(tmp_path).start() as server:
         assert server in LIVE
         assert server.stop() == 143

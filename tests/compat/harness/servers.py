@@ -1,6 +1,7 @@
 """Servers as child processes: RocketMQ's name server and broker, and ours behind the same words.
 
-A test that takes a NameServer does not see whose it is. All listen on 127.0.0.1 and write below their directory only.
+A test that takes one does not see whose it is. All listen on 127.0.0.1 and write below their directory only. `MAKES`
+has both makes, for tests that start servers of their own.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ import os
 import re
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from tests.compat.harness.build import REPO
@@ -20,9 +22,10 @@ from tests.compat.harness.remoting import call
 Settings = Mapping[str, object]
 
 UPDATE_BROKER_CONFIG = 25
+GET_BROKER_CLUSTER_INFO = 106
 POKE_S = 0.2
 
-# Files that fit a test; a value given to JavaBroker goes over these.
+# Files that fit a test; a value given to a broker goes over these.
 SMALL_FILES: Settings = {
     "mappedFileSizeCommitLog": 1024 * 1024,
     "mappedFileSizeConsumeQueue": 20_000,
@@ -40,7 +43,11 @@ def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-class JavaNameServer(Child):
+class NameServer(Child):
+    address: str
+
+
+class JavaNameServer(NameServer):
     ready = re.compile(r"^The Name Server boot success\..*address (\S+)", re.MULTILINE)
 
     def __init__(
@@ -52,9 +59,9 @@ class JavaNameServer(Child):
         options: Sequence[str] = QUICK,
     ) -> None:
         super().__init__(name, directory)
-        self.port = free_ports(0)
-        self.address = f"127.0.0.1:{self.port}"
-        self._settings = {"listenPort": self.port, "bindAddress": "127.0.0.1", **(settings or {})}
+        port = free_ports(0)
+        self.address = f"127.0.0.1:{port}"
+        self._settings = {"listenPort": port, "bindAddress": "127.0.0.1", **(settings or {})}
         self._options = options
 
     def command(self) -> Sequence[str]:
@@ -65,27 +72,16 @@ class JavaNameServer(Child):
         return release().command(main, "-c", str(conf), home=self.home, options=self._options)
 
 
-class JavaBroker(Child):
-    """A RocketMQ broker. `settings` are broker.conf keys and go over everything chosen here."""
+class Broker(Child):
+    """What brokers of both makes have in common. `settings` are broker.conf keys and go over everything chosen here."""
 
-    ready = re.compile(r"^The broker\[.*\] boot success\.", re.MULTILINE)
-
-    def __init__(
-        self,
-        directory: Path,
-        namesrv: str,
-        settings: Settings | None = None,
-        *,
-        name: str = "broker-a",
-        options: Sequence[str] = QUICK,
-    ) -> None:
-        super().__init__(f"java-{name}", directory)
+    def __init__(self, make: str, directory: Path, namesrv: str, settings: Settings | None, name: str) -> None:
+        super().__init__(f"{make}-{name}", directory)
         self.broker_name = name
         self.port = free_ports(0, 1, -2)  # requests, replication, and the "fast" port two below
         self.address = f"127.0.0.1:{self.port}"
         self.namesrv = namesrv
         self.store = directory / f"{name}-store"
-        self._options = options
         self.settings: dict[str, object] = {
             "brokerClusterName": "compat",
             "brokerName": name,
@@ -114,8 +110,40 @@ class JavaBroker(Child):
         self.await_registration(timeout_s)
 
     def await_registration(self, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Until every name server has it. A broker often says it is up before it has found its name servers,
-        and would then register 10 s later; being told its `brokerPermission` makes it register at once."""
+        """Until every name server has it."""
+        raise NotImplementedError
+
+    def register(self) -> None:
+        """Make it register with its name servers now, all topics, as something new."""
+        permission = self.settings.get("brokerPermission", 6)
+        call(self.address, UPDATE_BROKER_CONFIG, body=f"brokerPermission={permission}".encode())
+
+    def write_settings(self) -> Path:
+        conf = self.directory / f"{self.name}.conf"
+        conf.write_text(properties(self.settings))
+        return conf
+
+
+class JavaBroker(Broker):
+    """A RocketMQ broker."""
+
+    ready = re.compile(r"^The broker\[.*\] boot success\.", re.MULTILINE)
+
+    def __init__(
+        self,
+        directory: Path,
+        namesrv: str,
+        settings: Settings | None = None,
+        *,
+        name: str = "broker-a",
+        options: Sequence[str] = QUICK,
+    ) -> None:
+        super().__init__("java", directory, namesrv, settings, name)
+        self._options = options
+
+    def await_registration(self, timeout_s: float = START_TIMEOUT_S) -> None:
+        """A Java broker often says it is up before it has found its name servers, and would then register 10 s later;
+        being told its `brokerPermission` makes it register at once."""
         wait_until(self._registered_or_poked, f"registration of {self.name}", timeout_s)
 
     def _registered_or_poked(self) -> bool:
@@ -126,17 +154,10 @@ class JavaBroker(Child):
         time.sleep(POKE_S)
         return False
 
-    def register(self) -> None:
-        """Make it register with its name servers now, all topics, as something new."""
-        permission = self.settings.get("brokerPermission", 6)
-        call(self.address, UPDATE_BROKER_CONFIG, body=f"brokerPermission={permission}".encode())
-
     def command(self) -> Sequence[str]:
-        conf = self.directory / f"{self.name}.conf"
-        conf.write_text(properties(self.settings))
         main = "org.apache.rocketmq.broker.BrokerStartup"
         options = [*self._options, "-Drocketmq.broker.diskSpaceWarningLevelRatio=0.99"]
-        return release().command(main, "-c", str(conf), home=self.home, options=options)
+        return release().command(main, "-c", str(self.write_settings()), home=self.home, options=options)
 
 
 def python_path() -> str:
@@ -144,7 +165,7 @@ def python_path() -> str:
     return os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(REPO / "src")]))
 
 
-class CometNameServer(Child):
+class CometNameServer(NameServer):
     ready = re.compile(r"^ready namesrv=(\S+)", re.MULTILINE)
 
     def __init__(self, directory: Path, settings: Settings | None = None, *, name: str = "comet-namesrv") -> None:
@@ -159,3 +180,57 @@ class CometNameServer(Child):
 
     def on_ready(self, line: re.Match[str]) -> None:
         self.address = line[1]  # a restart listens there again
+
+
+class CometBroker(Broker):
+    ready = re.compile(r"^ready namesrv=\S* broker=(\S+)", re.MULTILINE)
+
+    def __init__(
+        self, directory: Path, namesrv: str, settings: Settings | None = None, *, name: str = "broker-a"
+    ) -> None:
+        super().__init__("comet", directory, namesrv, settings, name)
+        self.env = {"PYTHONPATH": python_path(), "HOME": str(self.home)}
+
+    def await_registration(self, timeout_s: float = START_TIMEOUT_S) -> None:
+        wait_until(self._is_known, f"registration of {self.name}", timeout_s)
+
+    def _is_known(self) -> bool:
+        answers = [call(namesrv, GET_BROKER_CLUSTER_INFO) for namesrv in self.namesrv.split(";")]
+        return all(self.address.encode() in answer.body for answer in answers)
+
+    def command(self) -> Sequence[str]:
+        return [sys.executable, "-m", "cometmq.cli.main", "broker", "-c", str(self.write_settings())]
+
+
+class CometUp(Child):
+    """`cometmq up`: name server and broker in one process."""
+
+    ready = re.compile(r"^ready namesrv=(\S+) broker=(\S+)", re.MULTILINE)
+
+    def __init__(self, directory: Path, settings: Settings | None = None, *, name: str = "comet-up") -> None:
+        super().__init__(name, directory)
+        self.env = {"PYTHONPATH": python_path(), "HOME": str(self.home)}
+        self.namesrv = f"127.0.0.1:{free_ports(0)}"
+        self.address = f"127.0.0.1:{free_ports(0, 1, -2)}"
+        self.data = directory / f"{name}-data"
+        self._settings = {**SMALL_FILES, **(settings or {})}
+
+    def command(self) -> Sequence[str]:
+        ports = [f"--namesrv-port={self.namesrv.split(':')[1]}", f"--broker-port={self.address.split(':')[1]}"]
+        flags = [f"--set={key}={_text(value)}" for key, value in self._settings.items()]
+        return [sys.executable, "-m", "cometmq.cli.main", "up", f"--data={self.data}", *ports, *flags]
+
+
+@dataclass(frozen=True, slots=True)
+class Make:
+    """Whose servers they are."""
+
+    name: str
+    name_server: Callable[..., NameServer]
+    broker: Callable[..., Broker]
+
+
+MAKES = {
+    "java": Make("java", JavaNameServer, JavaBroker),
+    "comet": Make("comet", CometNameServer, CometBroker),
+}
