@@ -11,7 +11,6 @@ from cometmq.wire.codes import (
     Request,
     Response,
 )
-from cometmq.wire.json_header import LANGUAGE_NAMES as JSON_HEADER_LANGUAGES
 
 
 def constants(codes: type) -> dict[str, int]:
@@ -50,8 +49,3 @@ def test_cut_pop_codes_lead_back_and_collide_with_nothing() -> None:
     assert POP_CODE_BY_LOW_16_BITS[3543] == Request.BATCH_ACK_MESSAGE
     assert len(POP_CODE_BY_LOW_16_BITS) == 8
     assert not POP_CODE_BY_LOW_16_BITS.keys() & REQUEST_NAMES.keys()
-
-
-def test_the_header_reader_knows_the_same_languages() -> None:
-    assert list(LANGUAGE_CODES) == list(JSON_HEADER_LANGUAGES)
-    assert list(LANGUAGE_NAMES) == list(range(len(JSON_HEADER_LANGUAGES)))

@@ -21,13 +21,8 @@ from typing import Final
 import msgspec
 
 from cometmq.errors import WireError
-from cometmq.wire.json_header import (
-    EXT_FIELDS_MAX,
-    LANGUAGE_CODES,
-    LANGUAGE_NAMES,
-    LANGUAGE_UNKNOWN,
-    read_json_header,
-)
+from cometmq.wire.codes import LANGUAGE_CODES, LANGUAGE_NAMES, POP_CODE_BY_LOW_16_BITS
+from cometmq.wire.json_header import EXT_FIELDS_MAX, LANGUAGE_UNKNOWN, read_json_header
 
 JSON: Final = 0
 ROCKETMQ: Final = 1
@@ -40,8 +35,7 @@ OUR_VERSION: Final = 513
 
 HEADER_BYTES_MAX: Final = 1 << 20
 
-# Codes above 16 bits reach a binary header with their low half only (remoting.md 1.6); no other code uses these.
-_POP_CODES: Final = {code & 0xFFFF: code for code in (*range(200050, 200057), 200151)}
+_LANGUAGE_MEMBERS: Final = {code: b'"language":"%b",' % name.encode() for code, name in LANGUAGE_NAMES.items()}
 
 _FIXED: Final = Struct(">hBhiii")
 _HEAD: Final = Struct(">iIhBhiii")
@@ -176,7 +170,7 @@ def _decode_binary(data: bytes, start: int, body_start: int, end: int) -> Comman
         raise WireError(f"ext section of {ext_bytes} bytes does not fit a header of {body_start - start} bytes")
     ext = _decode_ext(data, position, position + ext_bytes) if ext_bytes else {}
     if not flag & FLAG_RESPONSE:
-        code = _POP_CODES.get(code, code)
+        code = POP_CODE_BY_LOW_16_BITS.get(code, code)
     return Command(code, language, version, opaque, flag, remark, ext, data[body_start:end], ROCKETMQ)
 
 
@@ -220,9 +214,7 @@ def encode_head(command: Command, body_bytes: int) -> bytes:
 def _encode_json(command: Command, body_bytes: int) -> bytes:
     ext = b'"extFields":%b,' % msgspec.json.encode(command.ext) if command.ext else b""
     remark = b'"remark":%b,' % msgspec.json.encode(command.remark) if command.remark is not None else b""
-    language = b""
-    if 0 <= command.language < len(LANGUAGE_NAMES):
-        language = b'"language":"%b",' % LANGUAGE_NAMES[command.language].encode()
+    language = _LANGUAGE_MEMBERS.get(command.language, b"")
     header = b'{"code":%d,%b"flag":%d,%b"opaque":%d,%b"serializeTypeCurrentRPC":"JSON","version":%d}' % (
         command.code,
         ext,

@@ -11,16 +11,12 @@ from typing import Any, Final
 import msgspec
 
 from cometmq.errors import WireError
+from cometmq.wire.codes import LANGUAGE_NAMES
 
 EXT_FIELDS_MAX: Final = 512
 I32_MIN: Final = -(2**31)
 I32_MAX: Final = 2**31 - 1
 
-LANGUAGE_NAMES: Final = (
-    "JAVA", "CPP", "DOTNET", "PYTHON", "DELPHI", "ERLANG", "RUBY",
-    "OTHER", "HTTP", "GO", "PHP", "OMS", "RUST", "NODE_JS",
-)  # fmt: skip
-LANGUAGE_CODES: Final = {name: code for code, name in enumerate(LANGUAGE_NAMES)}
 LANGUAGE_UNKNOWN: Final = -1
 
 
@@ -94,8 +90,8 @@ def _integer(members: dict[str, Any], name: str) -> int:
 def _language(value: object) -> str:
     if isinstance(value, str):
         return value
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(LANGUAGE_NAMES):
-        return LANGUAGE_NAMES[value]
+    if isinstance(value, int) and not isinstance(value, bool):
+        return LANGUAGE_NAMES.get(value, "")
     return ""
 
 
