@@ -5,10 +5,27 @@
 
 from typing import Final
 
-from cometmq.broker.handlers import clients, groups, locks, offsets, pull, send, sendback, topics
+from cometmq.broker.handlers import (
+    clients,
+    config,
+    groups,
+    locks,
+    maintenance,
+    offsets,
+    pull,
+    query,
+    relays,
+    reply,
+    send,
+    sendback,
+    stats,
+    topics,
+)
 from cometmq.broker.table import Entry
 
 HANDLERS: Final[dict[int, Entry]] = {}
-for module in (send, sendback, pull, clients, offsets, locks, topics, groups):
+for module in (
+    send, sendback, reply, pull, query, clients, offsets, locks, topics, groups, stats, config, relays, maintenance,
+):  # fmt: skip
     assert not HANDLERS.keys() & module.HANDLERS.keys(), f"{module.__name__} serves a code that another one serves"
     HANDLERS.update(module.HANDLERS)

@@ -63,14 +63,19 @@ async def query(broker: Broker, connection: Connection, request: Command) -> Com
 async def view(broker: Broker, connection: Connection, request: Command) -> Command:
     """The message whose record starts at a physical offset."""
     offset = ViewMessage.decode(request.ext).offset
-    await asyncio.to_thread(_load, broker.store, [offset])
-    record = broker.store.lookup.record_at(offset)
+    return reply(request, body=await record_at(broker.store, offset))
+
+
+async def record_at(store: Store, offset: int) -> bytes:
+    """The whole record that starts there; RequestError if none does."""
+    await asyncio.to_thread(_load, store, [offset])
+    record = store.lookup.record_at(offset)
     if record is None:
         raise RequestError(
             Response.SYSTEM_ERROR,
             f"no message starts at physical offset {offset}: it was deleted, or the offset is not one of this broker",
         )
-    return reply(request, body=bytes(record))
+    return bytes(record)
 
 
 def _find(store: Store, header: QueryMessage, count_max: int) -> list[int]:
