@@ -58,6 +58,7 @@ class NameServer:
         self._scan_s = config.scan_interval_ms / 1000
         self._timers: dict[str, Timer] = {}
         self._telling: set[asyncio.Task[None]] = set()
+        self._stopping = False
         key_values = KeyValues(config.kv_file, config.kv_bytes_max)
         queries = RouteQueries(settings, key_values, self._clock)
         self.state = State(settings, key_values, queries, self._clock, self._tell)
@@ -83,8 +84,10 @@ class NameServer:
         log.info("started name server address=%s", self.address)
 
     async def stop(self) -> None:
+        self._stopping = True
         await self._server.stop(self._grace_s)
         await self._client.stop()
+        await asyncio.gather(*self._telling)
         for timer in self._timers.values():
             timer.cancel()
         log.info("stopped name server address=%s", self.address)
@@ -95,7 +98,8 @@ class NameServer:
 
     @property
     def address(self) -> str:
-        return f"{self._host}:{self.port}"
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        return f"{host}:{self.port}"
 
     @property
     def connections(self) -> list[Connection]:
@@ -124,6 +128,8 @@ class NameServer:
     # Brokers that go without saying so
 
     def on_close(self, connection: Connection) -> None:
+        if self._stopping:  # it is we who go
+            return
         for key in self.state.routes.behind(connection):
             self._drop(key, "connection closed")
 
