@@ -9,6 +9,7 @@ from cometmq.broker.groups import Groups
 from cometmq.broker.locks import QueueLocks
 from cometmq.broker.offsets import Offsets
 from cometmq.broker.sessions import Consumers, Producers
+from cometmq.broker.stats import Stats
 from cometmq.broker.topics import Topics
 from cometmq.clock import ManualClock
 from cometmq.errors import SendFailed
@@ -74,6 +75,7 @@ class Assembly:
         self.offsets = Offsets(lambda: self.config, self.clock)
         self.consumers = Consumers(lambda: self.config)
         self.producers = Producers()
+        self.stats = Stats(lambda: self.config, self.clock)
         self.queue_locks = QueueLocks(self.config.lock_max_live_ms)
         self.address = "192.0.2.1:10911"
         self.settled_count = 0

@@ -32,6 +32,14 @@ class QueueStore(Protocol):
     def delete_topic(self, topic: str, /) -> None: ...
 
 
+class Figures(Protocol):
+    """Of the counters: what is deleted is not counted on."""
+
+    def drop_topic(self, topic: str, /) -> None: ...
+
+    def drop_group(self, group: str, /) -> None: ...
+
+
 class Parts(Protocol):
     @property
     def config(self) -> BrokerConfig: ...
@@ -51,6 +59,8 @@ class Parts(Protocol):
     def producers(self) -> Producers: ...
     @property
     def queue_locks(self) -> QueueLocks: ...
+    @property
+    def stats(self) -> Figures: ...
     @property
     def address(self) -> str:
         """`ip:port`, as clients know it."""

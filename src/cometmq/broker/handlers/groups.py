@@ -62,6 +62,7 @@ async def delete(broker: Parts, connection: Link, request: Command) -> Command:
     header = DeleteGroup.decode(request.ext)
     logger.info("delete group=%s clean_offset=%s peer=%s", header.group_name, header.clean_offset, connection.peer_text)
     broker.groups.delete(header.group_name)
+    broker.stats.drop_group(header.group_name)
     if header.clean_offset:
         broker.offsets.remove_group(header.group_name)
     await broker.settled()

@@ -125,6 +125,7 @@ async def delete(broker: Parts, connection: Link, request: Command) -> Command:
         broker.topics.delete(topic)
         broker.offsets.remove_topic(topic)
         broker.store.delete_topic(topic)
+        broker.stats.drop_topic(topic)
     await broker.settled()
     return reply(request)
 
