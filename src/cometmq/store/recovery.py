@@ -10,15 +10,17 @@ The scan begins at a segment whose older messages are safely in the queues:
                          (checkpoint field 40), or by the checkpoint's times less 3 s, as releases before 5.5 do;
                          then every unit for a message from there on is dropped and made again: it may be torn
 
-and looks back over `commitLogRecoverMaxNum` segments at most, unless no queue reaches that far: such a limit may save
-time, it may not lose messages. (So a store whose queues were deleted is read from its first segment.) Every record is
-checked and dispatched; what is known already changes nothing.
+and after a clean stop looks back over `commitLogRecoverMaxNum` segments at most, unless no queue reaches that far: such
+a limit may save time, it may not lose messages. So a store whose queues were deleted is read from its first segment.
+Every record is checked and dispatched; what is known already changes nothing.
 
-Where the bytes are no record, this is either the torn tail that a crash leaves, which is cut, or damage, which is
-reported and stays. It is damage if a record behind it, in this segment or at the start of a later one, is known to have
-been on disk: after a clean stop all were, after a crash those that are older than the checkpoint says. (Pages reach the
-disk in any order, those of two segments too: behind a hole in what was not flushed there may be whole records that
-nobody was promised.)
+Where the bytes are no record, this is either the torn tail that a power cut leaves, which is cut, or damage, which is
+reported and stays. Damage has a record behind it, in this segment or at the start of a later one, and
+
+- no 512-byte sector of zeros in it: what a power cut takes away is zeros, because a segment is made of them, or
+- that record is known to have been on disk: after a clean stop all were, after a crash those that are older than the
+  checkpoint says. (Pages reach the disk in any order, those of two segments too: behind a hole in what was not flushed
+  there may be whole records that nobody was promised.)
 
 A record is whole if its lengths add up, its body matches its CRC, and it says itself that it lies where it lies. The
 CRC does not cover topic and properties: there, zeros at the end give a cut record away, and in the part that was not
@@ -153,7 +155,9 @@ class Recovery:
         for number in range(len(self._segments) - 1, 0, -1):
             if self._matches(self._segments[number], newest):
                 return number
-            if len(self._segments) - number >= count_max and newest > self._segments[number].start:
+            # After a crash what a queue says is not known to be whole, so the limit cannot be trusted either.
+            looked_back = len(self._segments) - number
+            if not self._crashed and looked_back >= count_max and newest > self._segments[number].start:
                 return number
         return 0
 
@@ -227,8 +231,10 @@ class Recovery:
                 return position
             if "\0" in scan.topic or scan.properties.endswith("\0"):
                 return position
-            if scan.store_timestamp_ms >= flushed_ms and "\0" in scan.properties and _is_torn(view, position, scan):
-                return position
+            if scan.store_timestamp_ms >= flushed_ms and "\0" in scan.properties:
+                end = position + scan.size
+                if _has_zero_sector(view, properties_at(view, position, scan.size), end):
+                    return position
             for _ in range(INDEX_TRIES):
                 if dispatcher.dispatch(
                     scan.topic,
@@ -258,37 +264,36 @@ class Recovery:
         """
         segment = self._segments[number]
         follows = next_record(segment, position, segment.size)
-        if not self._later_segment_used(number):
-            if follows < 0:
-                return -1
-            found = self._scan_at(segment, follows, True)
-            if found.kind != OK or not self._was_flushed(found):
-                return -1
-        if follows < 0:
-            follows = segment.size
+        end = segment.size if follows < 0 else follows
+        proof = self._record_behind(number, follows)
+        if proof is None or (not self._was_flushed(proof) and _has_zero_sector(segment.view(), position, end)):
+            return -1
         reason = scan.reason or "the record is torn or belongs elsewhere"
-        self._dispatcher.note_damage(Damage(segment.start + position, segment.start + follows, reason))
-        return follows
+        self._dispatcher.note_damage(Damage(segment.start + position, segment.start + end, reason))
+        return end
 
-    def _later_segment_used(self, number: int) -> bool:
+    def _record_behind(self, number: int, follows: int) -> RecordScan | None:
+        """The proof that the log went on: the record at `follows`, else the first one of a later segment."""
+        if follows >= 0:
+            scan = self._scan_at(self._segments[number], follows, True)
+            if scan.kind == OK:
+                return scan
         for segment in self._segments[number + 1 :]:
             scan = self._scan_at(segment, 0, True)
-            if scan.kind == OK and scan.physical_offset == segment.start and self._was_flushed(scan):
-                return True
-        return False
+            if scan.kind == OK and scan.physical_offset == segment.start:
+                return scan
+        return None
 
     def _was_flushed(self, scan: RecordScan) -> bool:
         """Whether this record is known to have been on disk before the crash, and so all that lies before it."""
         return not self._crashed or scan.store_timestamp_ms < self._checkpoint.physic_time_ms
 
 
-def _is_torn(view: memoryview, position: int, scan: RecordScan) -> bool:
-    """Whether a sector of the properties has nothing but zeros: it did not reach the disk."""
-    end = position + scan.size
-    at = properties_at(view, position, scan.size)
-    while at < end:
-        sector_end = min(end, at - at % _SECTOR_BYTES + _SECTOR_BYTES)
-        if not any(view[at:sector_end]):
+def _has_zero_sector(view: memoryview, position: int, end: int) -> bool:
+    """Whether these bytes have a sector, or the part of one that lies in them, of nothing but zeros."""
+    while position < end:
+        sector_end = min(end, position - position % _SECTOR_BYTES + _SECTOR_BYTES)
+        if not any(view[position:sector_end]):
             return True
-        at = sector_end
+        position = sector_end
     return False
