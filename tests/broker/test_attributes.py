@@ -2,7 +2,7 @@
 
 import pytest
 
-from cometmq.broker.attributes import TOPIC_ATTRIBUTES, change_attributes, parse_changes
+from cometmq.broker.attributes import GROUP_ATTRIBUTES, TOPIC_ATTRIBUTES, change_attributes, parse_changes
 from cometmq.errors import RequestError
 
 
@@ -42,9 +42,12 @@ def test_setting_and_deleting() -> None:
         ({}, "-message.type", "", "is not set"),
         ({"queue.type": "SimpleCQ"}, "-queue.type", "", "cannot be deleted"),
         ({}, "+cleanup.policy", "DELETE", "cannot be changed"),
-        ({}, "+message.type", "SMALL", "allowed are DELAY, FIFO, MIXED, NORMAL"),
-        ({}, "+colour", "red", "is not known, known are: cleanup.policy, message.type, queue.type"),
-        (None, "+reserve.time", "5", "not supported: it needs tiered storage"),
+        ({}, "+message.type", "SMALL", "allowed are DELAY, FIFO, LITE, MIXED, NORMAL"),
+        ({}, "+colour", "red", "is not known, known are: cleanup.policy, lite.topic.expiration, message.type"),
+        ({}, "+reserve.time", "-2", "allowed are -1 to 9223372036854775807"),
+        ({}, "+reserve.time", "soon", "allowed are -1 to"),
+        ({}, "+reserve.time", "9223372036854775808", "allowed are -1 to"),
+        ({}, "+reserve.time", "9" * 5000, "allowed are -1 to"),
         ({}, "message.type", "FIFO", r"neither \+ nor -"),
     ],
 )
@@ -52,3 +55,10 @@ def test_what_cannot_be_changed_says_why(current: dict[str, str] | None, change:
     with pytest.raises(RequestError, match=said) as caught:
         change_attributes(current, {change: value}, TOPIC_ATTRIBUTES)
     assert caught.value.code == 1
+
+
+def test_numbers_and_texts_are_kept_as_they_were_written() -> None:
+    assert change_attributes({}, {"+reserve.time": "-1"}, TOPIC_ATTRIBUTES) == {"reserve.time": "-1"}
+    assert change_attributes({}, {"+lite.bind.topic": "Parent"}, GROUP_ATTRIBUTES) == {"lite.bind.topic": "Parent"}
+    with pytest.raises(RequestError, match="any text that is not blank"):
+        change_attributes({}, {"+lite.bind.topic": " "}, GROUP_ATTRIBUTES)

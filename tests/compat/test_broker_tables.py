@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from cometmq import statefile
+from cometmq.broker.attributes import GROUP_ATTRIBUTES, TOPIC_ATTRIBUTES, Attribute
 from cometmq.broker.saving import Saved
 from cometmq.wire.bodies import GroupRetryPolicy, GroupSubscription, SubscriptionGroupConfig, TopicConfig
 from tests.broker.assembly import Assembly
@@ -141,3 +142,36 @@ def test_java_reads_the_wire_form_of_our_offsets(java55: JavaShell, tmp_path: Pa
     path.write_bytes(offsets.encode(offsets.data_version))
 
     assert java55.run(READ_OFFSETS, path).rows[1:] == [{"key": "T@g", "offsets": "{11=5}"}]
+
+
+ATTRIBUTES = """
+    import org.apache.rocketmq.common.*;
+    import org.apache.rocketmq.common.attribute.*;
+    Map<String, Attribute> all = args[0].equals("topic") ? TopicAttributes.ALL : SubscriptionGroupAttributes.ALL;
+    for (Attribute attribute : all.values()) {
+        for (int i = 1; i < args.length; i++) {
+            boolean allowed = true;
+            try {
+                attribute.verify(args[i]);
+            } catch (RuntimeException e) {
+                allowed = false;
+            }
+            emit("name", attribute.getName(), "changeable", attribute.isChangeable(), "value", args[i], "ok", allowed);
+        }
+    }
+"""
+
+
+@pytest.mark.parametrize(("kind", "ours"), [("topic", TOPIC_ATTRIBUTES), ("group", GROUP_ATTRIBUTES)])
+def test_attributes_and_their_values_are_those_of_java(
+    java55: JavaShell, kind: str, ours: dict[str, Attribute]
+) -> None:
+    values = ["-2", "-1", "0", "9", "10", "100", "101", "43200", "43201", str(2**63 - 1), str(2**63), "true", "other"]
+    values += sorted({value for attribute in ours.values() for value in attribute.values})
+
+    rows = java55.run(ATTRIBUTES, kind, *values).rows
+
+    assert {row["name"] for row in rows} == set(ours)
+    for row in rows:
+        assert row["changeable"] == ours[row["name"]].changeable, row
+        assert row["ok"] == ours[row["name"]].allows(row["value"]), row

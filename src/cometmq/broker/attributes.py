@@ -20,23 +20,55 @@ QUEUE_TYPE: Final = "queue.type"
 CLEANUP_POLICY: Final = "cleanup.policy"
 MIXED: Final = "MIXED"
 
+I64_MAX: Final = 2**63 - 1
+DIGITS_MAX: Final = 19
+
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
-    changeable: bool
-    values: tuple[str, ...]
+    """Its value is one of `values` if there are any, else a number in `bounds` if there are some, else any text."""
+
+    values: tuple[str, ...] = ()
+    bounds: tuple[int, int] | None = None
+    changeable: bool = True
+
+    def allows(self, value: str) -> bool:
+        if self.values:
+            return value in self.values
+        if self.bounds is None:
+            return bool(value.strip())
+        digits = value.removeprefix("-")
+        is_number = digits.isascii() and digits.isdigit() and len(digits) <= DIGITS_MAX
+        return is_number and self.bounds[0] <= int(value) <= self.bounds[1]
+
+    def allowed_text(self) -> str:
+        if self.values:
+            return ", ".join(self.values)
+        return f"{self.bounds[0]} to {self.bounds[1]}" if self.bounds is not None else "any text that is not blank"
 
 
+_BOOLEAN: Final = Attribute(("true", "false"))
+
+# All of RocketMQ 5.5. Those of tiered storage, lite topics and priorities are kept and shown, and do nothing here.
 TOPIC_ATTRIBUTES: Final[dict[str, Attribute]] = {
-    QUEUE_TYPE: Attribute(False, ("BatchCQ", "SimpleCQ")),
-    CLEANUP_POLICY: Attribute(False, ("COMPACTION", "DELETE")),
-    MESSAGE_TYPE: Attribute(True, ("DELAY", "FIFO", MIXED, "NORMAL", "TRANSACTION", "UNSPECIFIED")),
+    QUEUE_TYPE: Attribute(("BatchCQ", "SimpleCQ"), changeable=False),
+    CLEANUP_POLICY: Attribute(("COMPACTION", "DELETE"), changeable=False),
+    MESSAGE_TYPE: Attribute(
+        ("DELAY", "FIFO", "LITE", MIXED, "NORMAL", "PRIORITY", "TRANSACTION", "UNSPECIFIED"),
+    ),
+    "reserve.time": Attribute(bounds=(-1, I64_MAX)),
+    "lite.topic.expiration": Attribute(bounds=(-1, 43_200)),
 }
-# RocketMQ has none that work without lite topics.
-GROUP_ATTRIBUTES: Final[dict[str, Attribute]] = {}
-
-# Attributes of RocketMQ that this broker knows and cannot keep, with the reason.
-_NOT_KEPT: Final = {"reserve.time": "it needs tiered storage"}
+GROUP_ATTRIBUTES: Final[dict[str, Attribute]] = {
+    "priority.factor": Attribute(bounds=(0, 100)),
+    "lite.bind.topic": Attribute(),
+    "lite.sub.client.max.event.cnt": Attribute(bounds=(10, I64_MAX)),
+    "lite.sub.client.quota": Attribute(bounds=(-1, I64_MAX)),
+    "lite.sub.model": Attribute(("Shared", "Exclusive")),
+    "lite.sub.reset.offset.exclusive": _BOOLEAN,
+    "lite.sub.reset.offset.unsubscribe": _BOOLEAN,
+    "lite.sub.wildcard": Attribute(),
+}
 
 
 def parse_changes(text: str | None) -> dict[str, str]:
@@ -84,8 +116,8 @@ def _check_value(name: str, value: str, known: Mapping[str, Attribute], creating
     attribute = _attribute(name, known)
     if not (creating or attribute.changeable):
         raise _refusal(f"attribute {name!r} is set at creation and cannot be changed")
-    if value not in attribute.values:
-        raise _refusal(f"attribute {name!r} is {value[:80]!r}, allowed are {', '.join(attribute.values)}")
+    if not attribute.allows(value):
+        raise _refusal(f"attribute {name!r} is {value[:80]!r}, allowed are {attribute.allowed_text()}")
 
 
 def _check_deletion(name: str, current: Mapping[str, str], known: Mapping[str, Attribute]) -> None:
@@ -96,10 +128,8 @@ def _check_deletion(name: str, current: Mapping[str, str], known: Mapping[str, A
 
 
 def _attribute(name: str, known: Mapping[str, Attribute]) -> Attribute:
-    if name in _NOT_KEPT:
-        raise _refusal(f"attribute {name!r} is not supported: {_NOT_KEPT[name]}")
     if name not in known:
-        raise _refusal(f"attribute {name[:80]!r} is not known, known are: {', '.join(sorted(known)) or 'none'}")
+        raise _refusal(f"attribute {name[:80]!r} is not known, known are: {', '.join(sorted(known))}")
     return known[name]
 
 
