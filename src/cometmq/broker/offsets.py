@@ -24,6 +24,7 @@ import msgspec
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.versions import first_version, next_version
 from cometmq.clock import Clock
+from cometmq.thinned import ThinnedLog
 from cometmq.wire.bodies import ConsumerOffsetTable, DataVersion
 
 logger = logging.getLogger(__name__)
@@ -48,6 +49,7 @@ class Offsets:
         self._committed: Table = {}
         self._pulled: Table = {}
         self._resets: Table = {}
+        self._log_back = ThinnedLog(logger, clock)
         self._commits: int = 0
         self._commits_next_version: int = config().offset_version_step
 
@@ -65,7 +67,7 @@ class Offsets:
             queues[queue_id] = offset
             self.changes += 1
             if offset < old:
-                logger.info(
+                self._log_back.warning(
                     "commit back group=%s topic=%s queue=%d offset=%d old=%d client=%s",
                     group, topic, queue_id, offset, old, client,
                 )  # fmt: skip

@@ -25,6 +25,7 @@ from cometmq.broker.config import BrokerConfig
 from cometmq.broker.systemtopics import PERM_INHERIT, system_topics
 from cometmq.broker.versions import first_version, next_version
 from cometmq.clock import Clock
+from cometmq.thinned import ThinnedLog
 from cometmq.wire.bodies import DataVersion, TopicConfig, TopicConfigTable
 from cometmq.wire.json_dialect import dumps_pretty
 
@@ -51,6 +52,7 @@ class Topics:
         self._config = config
         self._clock = clock
         self._on_change = on_change
+        self._log_refused = ThinnedLog(logger, clock)
         self._own_names: set[str] = set()
         self._sorted_names: list[str] | None = None
 
@@ -93,7 +95,9 @@ class Topics:
             return existing
         template = self.table.get(default_topic)
         if template is None or not self._may_inherit(template):
-            logger.warning("refuse topic=%s template=%s known=%s", topic, default_topic, template is not None)
+            self._log_refused.warning(
+                "refuse topic=%s template=%s known=%s", topic, default_topic, template is not None
+            )
             return None
         queues = max(0, min(queues, template.write_queue_nums))
         created = TopicConfig(

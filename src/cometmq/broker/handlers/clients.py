@@ -67,7 +67,7 @@ def _register_consumer(broker: Parts, consumer: ConsumerData, member: Member, da
     name = consumer.group_name or ""
     config = broker.groups.find(name)
     if config is None:
-        logger.info("skip heartbeat group=%s peer=%s reason=group unknown", name[:128], member.link.peer_text)
+        logger.debug("skip heartbeat group=%s peer=%s reason=group unknown", name[:128], member.link.peer_text)
         return False
     _make_retry_topic(broker, consumer, config.retry_queue_nums, short=data.without_sub)
     notify = config.notify_consumer_ids_changed_enable
