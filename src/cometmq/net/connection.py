@@ -176,12 +176,11 @@ class Connection:
 
     def cut(self, reason: str) -> None:
         """Close at once; unsent output is lost."""
-        if self._held_back & CLOSED and self._transport is None:
-            return
-        self.endpoint.log_cut.warning("cut connection peer=%s reason=%s", self.peer_text, reason)
         self._end()
         if self._transport is not None:
+            self.endpoint.log_cut.warning("cut connection peer=%s reason=%s", self.peer_text, reason)
             self._transport.abort()
+            self.output.detach()
 
     def close_when_answered(self) -> None:
         """Close after the last answer to our own calls has come; new ones must go elsewhere."""

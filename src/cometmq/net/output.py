@@ -9,6 +9,7 @@ takes meanwhile tells a slow reader from a stopped one.
 
 from typing import Any, Final
 
+from cometmq.net.kernel import unacknowledged_bytes
 from cometmq.net.tls import TlsSession
 
 # Up to this, joining the parts is cheaper than handing them over one by one.
@@ -106,5 +107,7 @@ class Output:
         return age_s >= grace_s and taken_bytes < age_s * bytes_per_s_min
 
     def _delivered_bytes(self) -> int:
-        size_bytes: int = self._transport.get_write_buffer_size() if self._transport is not None else 0
-        return self.written_bytes - size_bytes
+        if self._transport is None:
+            return self.written_bytes
+        size_bytes: int = self._transport.get_write_buffer_size()
+        return self.written_bytes - size_bytes - unacknowledged_bytes(self._transport)

@@ -1,0 +1,324 @@
+"""TLS on the same port: who is let in, who proves what, and files that change while the server runs."""
+
+import asyncio
+import logging
+import os
+import socket
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cometmq.clock import ManualClock
+from cometmq.errors import CometError, ConnectFailed
+from cometmq.net.client import Client
+from cometmq.net.limits import Limits
+from cometmq.net.server import Server
+from cometmq.net.tls import WATCH_S, ClientTls, TlsSettings, client_context
+from cometmq.wire.command import request
+from tests.net.test_connection import Events
+from tests.support.certificates import authority, pair
+from tests.support.net import ECHO, RawPeer, asked, echo_dispatcher, serving, until
+
+Run = Callable[..., Any]
+
+
+def server_files(folder: Path, name: str = "server") -> dict[str, str]:
+    certificate, key = pair(name).write(folder, "server")
+    return {"certificate_path": certificate, "key_path": key}
+
+
+def trust_file(folder: Path, name: str = "authority") -> str:
+    path = folder / f"{name}-trust.pem"
+    path.write_bytes(authority(name))
+    return str(path)
+
+
+async def is_served(port: int, secure: bool) -> bool:
+    """Whether a peer of this kind gets an answer; False if it is closed."""
+    options: dict[str, Any] = {"ssl": client_context(ClientTls()), "server_hostname": ""} if secure else {}
+    try:
+        async with RawPeer.connected(port, **options) as peer:
+            return (await peer.call(asked(ECHO))).code == 0
+    except (AssertionError, ConnectionError, ssl.SSLError):
+        return False
+
+
+# The table of the decision record: mode, whether there is a certificate, plain served, TLS served.
+MATRIX = [
+    ("disabled", True, True, False),
+    ("permissive", True, True, True),
+    ("permissive", False, True, False),
+    ("enforcing", True, False, True),
+    ("no such mode", True, True, True),
+]
+
+
+@pytest.mark.mission("RM-15")
+@pytest.mark.parametrize(("mode", "with_files", "plain", "secure"), MATRIX)
+def test_mode_and_first_byte_decide(
+    run_on: Run, tmp_path: Path, mode: str, with_files: bool, plain: bool, secure: bool
+) -> None:
+    async def main() -> None:
+        settings = TlsSettings(mode, **(server_files(tmp_path) if with_files else {}))
+        async with serving(tls=settings) as server:
+            for _ in range(2):
+                assert await is_served(server.port, secure=False) is plain
+                assert await is_served(server.port, secure=True) is secure
+
+    run_on(main())
+
+
+@pytest.mark.mission("RM-15")
+def test_without_any_tls_settings_plain_is_served_and_tls_closed(run_on: Run) -> None:
+    async def main() -> None:
+        async with serving() as server:
+            assert await is_served(server.port, secure=False)
+            assert not await is_served(server.port, secure=True)
+
+    run_on(main())
+
+
+@pytest.mark.mission("RM-15")
+def test_a_context_that_cannot_be_built_is_logged_if_permissive_and_final_if_enforcing(
+    run_on: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "server.pem").write_text("no certificate")
+    files = {"certificate_path": str(tmp_path / "server.pem"), "key_path": str(tmp_path / "missing.key")}
+
+    async def main() -> None:
+        async with serving(tls=TlsSettings("permissive", **files)) as server:
+            assert await is_served(server.port, secure=False)
+            assert not await is_served(server.port, secure=True)
+        with pytest.raises(CometError, match=r"TLS is enforced.*missing\.key"):
+            await Server(echo_dispatcher(), tls=TlsSettings("enforcing", **files)).start("127.0.0.1", 0)
+
+    with caplog.at_level(logging.WARNING, "cometmq.net.tls"):
+        run_on(main())
+    assert ["skip tls" in record.message for record in caplog.records if record.name == "cometmq.net.tls"] == [True]
+
+
+def test_client_and_server_talk_tls_with_large_bodies_both_ways(run_on: Run, tmp_path: Path) -> None:
+    async def main() -> None:
+        trust = trust_file(tmp_path)
+        async with serving(tls=TlsSettings("enforcing", **server_files(tmp_path))) as server:
+            events = Events()
+            client = Client(tls=ClientTls(verify=True, trust_path=trust), events=events)
+            address = f"127.0.0.1:{server.port}"
+            for size in (0, 100, 3_000_000):
+                assert len((await client.call(address, request(ECHO, body=bytes(size)), 5)).body) == size
+            answers = await asyncio.gather(
+                *(client.call(address, request(ECHO, body=bytes(50_000)), 5) for _ in range(50))
+            )
+            assert all(answer.body == bytes(50_000) for answer in answers)
+            back = asyncio.ensure_future(server.connections[0].call(request(4242), 5))
+            assert (await back).code == 3
+            await client.stop()
+            assert events.seen == ["connect", "close"]
+
+    run_on(main())
+
+
+def test_a_client_that_verifies_refuses_a_stranger(run_on: Run, tmp_path: Path) -> None:
+    async def main() -> None:
+        stranger = trust_file(tmp_path, "another authority")
+        events = Events()
+        async with serving(tls=TlsSettings("enforcing", **server_files(tmp_path))) as server:
+            client = Client(tls=ClientTls(verify=True, trust_path=stranger), events=events)
+            with pytest.raises(ConnectFailed, match="certificate verify failed"):
+                await client.call(f"127.0.0.1:{server.port}", request(ECHO), 5)
+            await client.stop()
+        assert events.seen == [], "a connection that never was has no events"
+
+    run_on(main())
+
+
+@pytest.mark.parametrize(
+    ("client_auth", "shows", "served"),
+    [
+        ("none", None, True),
+        ("optional", None, True),
+        ("optional", "authority", True),
+        ("optional", "another authority", False),
+        ("require", None, False),
+        ("require", "authority", True),
+    ],
+)
+def test_the_server_checks_the_certificate_of_its_client(
+    run_on: Run, tmp_path: Path, client_auth: str, shows: str | None, served: bool
+) -> None:
+    async def main() -> None:
+        settings = TlsSettings(
+            "enforcing", trust_path=trust_file(tmp_path), client_auth=client_auth, **server_files(tmp_path)
+        )
+        certificate, key = pair("client", shows).write(tmp_path, "client") if shows else (None, None)
+        async with serving(tls=settings) as server:
+            client = Client(tls=ClientTls(certificate_path=certificate, key_path=key))
+            try:
+                answered = (await client.call(f"127.0.0.1:{server.port}", request(ECHO), 5)).code == 0
+            except CometError:
+                answered = False
+            assert answered is served
+            await client.stop()
+
+    run_on(main())
+
+
+@pytest.mark.parametrize(
+    ("settings", "cause"),
+    [
+        (TlsSettings("enforcing"), "certificate and key paths"),
+        (TlsSettings("enforcing", client_auth="perhaps"), "client auth is 'perhaps'"),
+        (TlsSettings("enforcing", client_auth="require"), "needs a trust file"),
+        (TlsSettings("enforcing", "a", "b"), "certificate a with key b"),
+    ],
+)
+def test_a_setting_at_fault_is_named(run_on: Run, settings: TlsSettings, cause: str) -> None:
+    async def main() -> None:
+        with pytest.raises(CometError, match=cause):
+            await Server(echo_dispatcher(), tls=settings).start("127.0.0.1", 0)
+
+    run_on(main())
+
+
+def test_a_client_needs_a_trust_file_to_verify() -> None:
+    with pytest.raises(CometError, match="needs a trust file"):
+        Client(tls=ClientTls(verify=True))
+    with pytest.raises(CometError, match="trust file nowhere does not load"):
+        Client(tls=ClientTls(verify=True, trust_path="nowhere"))
+
+
+def test_secrets_are_not_in_the_text_of_settings() -> None:
+    assert "secret" not in repr(TlsSettings(key_password="secret"))
+    assert "secret" not in repr(ClientTls(key_password="secret"))
+
+
+def replace(path: str, content: bytes) -> None:
+    Path(path).write_bytes(content)
+
+
+def certificate_of(port: int) -> bytes:
+    """What the server shows to a new connection, read with blocking calls outside of the loop."""
+    context = client_context(ClientTls())
+    with socket.create_connection(("127.0.0.1", port)) as plain, context.wrap_socket(plain) as secure:
+        shown = secure.getpeercert(binary_form=True)
+        assert shown is not None
+        return shown
+
+
+@pytest.mark.mission("NS-12")
+def test_a_replaced_pair_is_shown_to_new_connections_and_a_key_alone_changes_nothing(
+    run_on: Run, tmp_path: Path
+) -> None:
+    old, new = pair("old"), pair("new")
+    old_der, new_der = (ssl.PEM_cert_to_DER_cert(each.certificate.decode()) for each in (old, new))
+
+    async def main() -> None:
+        clock = ManualClock()
+        certificate, key = old.write(tmp_path, "server")
+        settings = TlsSettings("permissive", certificate, key)
+        async with serving(tls=settings, clock=clock) as server:
+            options: dict[str, Any] = {"ssl": client_context(ClientTls()), "server_hostname": ""}
+            async with RawPeer.connected(server.port, **options) as living:
+                assert await asyncio.to_thread(certificate_of, server.port) == old_der
+
+                replace(key, new.key)
+                clock.advance(10 * WATCH_S)
+                assert await asyncio.to_thread(certificate_of, server.port) == old_der
+
+                replace(certificate, new.certificate)
+                clock.advance(WATCH_S)
+                assert await asyncio.to_thread(certificate_of, server.port) == new_der
+                assert (await living.call(asked(ECHO))).code == 0
+                assert living.writer.get_extra_info("ssl_object").getpeercert(True) == old_der
+
+    run_on(main())
+
+
+@pytest.mark.mission("NS-12")
+def test_a_changed_trust_file_alone_reloads(run_on: Run, tmp_path: Path) -> None:
+    async def main() -> None:
+        clock = ManualClock()
+        trust = tmp_path / "trust.pem"
+        trust.write_bytes(authority("another authority"))
+        settings = TlsSettings("enforcing", trust_path=str(trust), client_auth="require", **server_files(tmp_path))
+        certificate, key = pair("client").write(tmp_path, "client")
+        async with serving(tls=settings, clock=clock) as server:
+            client = Client(tls=ClientTls(certificate_path=certificate, key_path=key))
+            address = f"127.0.0.1:{server.port}"
+            with pytest.raises(CometError):
+                await client.call(address, request(ECHO), 5)
+            trust.write_bytes(authority())
+            clock.advance(WATCH_S)
+            assert (await client.call(address, request(ECHO), 5)).code == 0
+            await client.stop()
+
+    run_on(main())
+
+
+@pytest.mark.mission("NS-12")
+def test_a_pair_that_does_not_load_leaves_the_old_one_in_use(
+    run_on: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    old, new = pair("old"), pair("new")
+    new_der = ssl.PEM_cert_to_DER_cert(new.certificate.decode())
+
+    async def main() -> None:
+        clock = ManualClock()
+        certificate, key = old.write(tmp_path, "server")
+        async with serving(tls=TlsSettings("enforcing", certificate, key), clock=clock) as server:
+            replace(certificate, new.certificate)
+            replace(key, new.key[:40])
+            clock.advance(WATCH_S)
+            assert await asyncio.to_thread(certificate_of, server.port) != new_der
+            os.unlink(certificate)
+            clock.advance(WATCH_S)
+            assert await asyncio.to_thread(certificate_of, server.port) != new_der
+            new.write(tmp_path, "server")
+            clock.advance(WATCH_S)
+            assert await asyncio.to_thread(certificate_of, server.port) == new_der
+
+    with caplog.at_level(logging.INFO, "cometmq.net.tls"):
+        run_on(main())
+    lines = [record.message.split(" cause")[0].split(" files")[0] for record in caplog.records]
+    assert [line for line in lines if "tls" in line and "listen" not in line] == ["keep tls context", "reload tls"]
+
+
+def test_a_handshake_that_does_not_get_on_is_cut(run_on: Run, tmp_path: Path) -> None:
+    async def main() -> None:
+        clock = ManualClock()
+        settings = TlsSettings("permissive", **server_files(tmp_path))
+        async with (
+            serving(tls=settings, clock=clock, limits=Limits(opening_s=10)) as server,
+            RawPeer.connected(server.port) as slow,
+            RawPeer.connected(server.port) as slower,
+            RawPeer.connected(server.port) as silent,
+        ):
+            slow.write(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\x00\x00")
+            slower.write(b"\x16")
+            await until(lambda: sum(c._opening_since_s >= 0 for c in server.connections) == 2)
+            clock.advance(9)
+            assert len(server.connections) == 3
+            clock.advance(3)
+            assert await slow.is_cut()
+            assert await slower.is_cut()
+            assert (await silent.call(asked(ECHO))).code == 0, "who sent nothing has time until idle_s"
+
+    run_on(main())
+
+
+def test_garbage_inside_tls_closes_the_connection(run_on: Run, tmp_path: Path) -> None:
+    async def main() -> None:
+        options: dict[str, Any] = {"ssl": client_context(ClientTls()), "server_hostname": ""}
+        async with serving(tls=TlsSettings("permissive", **server_files(tmp_path))) as server:
+            async with RawPeer.connected(server.port, **options) as peer:
+                peer.write(b"\xff" * 100)
+                assert await peer.is_cut()
+            async with RawPeer.connected(server.port) as peer:
+                peer.write(b"\x16\x03\x01\x00\x05hello and more that is no hello")
+                await peer.reader.read()
+            await until(lambda: not server.connections)
+
+    run_on(main())

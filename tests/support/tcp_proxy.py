@@ -1,0 +1,79 @@
+"""A TCP proxy that is a bad network: it can delay, swallow and cut."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+
+class TcpProxy:
+    """Between a client and 127.0.0.1:`target_port`. Settings act on what passes from then on.
+
+    delay_s             each chunk waits this long, in both directions
+    swallow_answers     what the target sends does not arrive
+    cut_requests        the first byte from a client cuts its connection, and the target never sees it
+    """
+
+    def __init__(self, target_port: int) -> None:
+        self.port = 0
+        self.accepted = 0
+        self.delay_s = 0.0
+        self.swallow_answers = False
+        self.cut_requests = False
+        self._target_port = target_port
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._server: asyncio.Server | None = None
+
+    @classmethod
+    @asynccontextmanager
+    async def before(cls, target_port: int) -> "AsyncIterator[TcpProxy]":
+        proxy = cls(target_port)
+        proxy._server = await asyncio.start_server(proxy._serve, "127.0.0.1", 0)
+        proxy.port = proxy._server.sockets[0].getsockname()[1]
+        try:
+            yield proxy
+        finally:
+            proxy._server.close()
+            proxy.cut()
+            await asyncio.gather(*proxy._tasks, return_exceptions=True)
+            await proxy._server.wait_closed()
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def cut(self) -> None:
+        """Break all connections at once."""
+        for writer in list(self._writers):
+            writer.transport.abort()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.accepted += 1
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        self._writers.add(writer)
+        target_reader, target_writer = await asyncio.open_connection("127.0.0.1", self._target_port)
+        self._writers.add(target_writer)
+        try:
+            await asyncio.gather(self._pump(reader, target_writer, True), self._pump(target_reader, writer, False))
+        finally:
+            for each in (writer, target_writer):
+                each.close()
+                with suppress(OSError):
+                    await each.wait_closed()
+                self._writers.discard(each)
+            self._tasks.discard(task)
+
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, is_request: bool) -> None:
+        with suppress(OSError, RuntimeError):  # uvloop raises RuntimeError for a closed transport
+            while data := await reader.read(1 << 16):
+                if is_request and self.cut_requests:
+                    self.cut()
+                    return
+                if self.delay_s:
+                    await asyncio.sleep(self.delay_s)
+                if is_request or not self.swallow_answers:
+                    writer.write(data)
+                    await writer.drain()
+        writer.close()
