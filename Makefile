@@ -13,8 +13,8 @@ CODE := setup.py $(wildcard src tests scripts benchmarks examples)
 # The suites that exercise hot modules; they run a second time against the compiled build.
 COMPILED_TESTS := $(wildcard tests/wire tests/net tests/nameserver tests/store)
 SOAK_TESTS := $(wildcard tests/fuzz tests/crash)
-RUN ?= $(if $(wildcard src/cometmq/cli/up.py),up,nameserver)
-# Arguments for one run: make run ARGS='--listen 127.0.0.1:9876'
+RUN ?= up --hello
+# Arguments for one run: make run ARGS='--data /var/lib/cometmq'
 ARGS ?=
 
 .PHONY: setup run test lint compat bench soak mission clean

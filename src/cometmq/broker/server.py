@@ -154,6 +154,8 @@ class Broker:
             self.background = Background(self.store, self._loop.call_soon_threadsafe)
             self.background.start()
             await self._listen()
+            for saver in self._savers.values():
+                saver.poke()  # system topics and groups that were missing
         except BaseException:
             self.store.close()
             raise

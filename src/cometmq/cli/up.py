@@ -8,6 +8,8 @@ Exit codes: see `serving`.
 """
 
 import argparse
+import os
+import sys
 from pathlib import Path
 
 from cometmq.cli import serving
@@ -38,6 +40,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--broker-port", metavar="PORT", type=serving.port, default=10911, help="0 is any")
     parser.add_argument("-c", "--config", metavar="FILE", help="settings of the broker, as RocketMQ's broker.conf")
     parser.add_argument("--set", metavar="KEY=VALUE", type=serving.key_and_value, action="append", default=[])
+    parser.add_argument("--hello", action="store_true", help="send a first message and say what to try next")
     parser.add_argument("--log-level", choices=serving.LOG_LEVELS, default="warning")
     return parser
 
@@ -68,10 +71,38 @@ async def _serve(options: argparse.Namespace) -> int:
         await name_server.stop()
         return serving.fail("up", serving.exit_code_of(error), error)
     print(f"ready namesrv={name_server.address} broker={broker.address}", flush=True)
-    await serving.told_to_stop()
+    failed = False
+    if options.hello:
+        failed = not await _show(name_server.address, broker.address, data)
+    if not failed:
+        await serving.told_to_stop()
     await broker.stop()
     await name_server.stop()
-    return 0
+    return 1 if failed else 0
+
+
+async def _show(name_server: str, broker: str, data: Path) -> bool:
+    """For people, on stderr: stdout has the ready line only."""
+    from cometmq.cli import hello
+
+    try:
+        proof = await hello.say_hello(name_server)
+    except CometError as error:
+        serving.fail("up", 1, f"the first message did not come back: {error}")
+        return False
+    lines = (
+        f"  it works      {proof}",
+        f"  name server   {name_server}     clients of every language connect here",
+        f"  broker        {broker}",
+        f"  data          {os.path.abspath(data)}",
+        f"  memory        {hello.memory_text()}",
+        "  try next      any RocketMQ client with this name server address, or:",
+        f"                cometmq store dump {data / 'store'} -o json      every message on disk, one a line",
+        f"                cometmq store check {data / 'store'}             is everything as it should be?",
+        "  stop          Ctrl-C",
+    )
+    print("\n".join(lines), file=sys.stderr, flush=True)
+    return True
 
 
 def _name_server_texts(options: argparse.Namespace, data: Path) -> dict[str, str]:

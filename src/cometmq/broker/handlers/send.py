@@ -20,6 +20,7 @@ from cometmq import names
 from cometmq.broker import retries
 from cometmq.broker.systemtopics import PERM_READ_WRITE
 from cometmq.broker.table import Entry
+from cometmq.broker.topics import UNIT_SUBSCRIPTION_FLAG
 from cometmq.errors import RequestError
 from cometmq.net.connection import Connection
 from cometmq.store.puts import AppendRequest
@@ -162,9 +163,10 @@ def check_topic(broker: Broker, connection: Connection, header: SendMessage) -> 
 
 def _create_topic(broker: Broker, connection: Connection, header: SendMessage) -> TopicConfig:
     topic = header.topic
-    sys_flag = UNIT_FLAG if header.unit_mode else 0
     if topic.startswith(names.RETRY_PREFIX):
-        return broker.topics.create_in_send_back(topic, 1, PERM_READ_WRITE, sys_flag=sys_flag)
+        retry_flag = UNIT_SUBSCRIPTION_FLAG if header.unit_mode else 0
+        return broker.topics.create_in_send_back(topic, 1, PERM_READ_WRITE, sys_flag=retry_flag)
+    sys_flag = UNIT_FLAG if header.unit_mode else 0
     config = broker.topics.create_in_send(topic, header.default_topic, header.default_topic_queue_nums, sys_flag)
     if config is None:
         raise RequestError(

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final
 
 from cometmq import names
 from cometmq.broker import retries
-from cometmq.broker.handlers.send import UNIT_FLAG
 from cometmq.broker.systemtopics import PERM_READ_WRITE, PERM_WRITE
 from cometmq.broker.table import Entry
+from cometmq.broker.topics import UNIT_SUBSCRIPTION_FLAG
 from cometmq.errors import RequestError, WireError
 from cometmq.net.connection import Connection
 from cometmq.store.puts import AppendRequest
@@ -45,7 +45,7 @@ def send_back(broker: Broker, connection: Connection, request: Command) -> Comma
         )
     if group.retry_queue_nums <= 0:
         return reply(request)
-    sys_flag = UNIT_FLAG if header.unit_mode else 0
+    sys_flag = UNIT_SUBSCRIPTION_FLAG if header.unit_mode else 0
     retry = broker.topics.create_in_send_back(
         names.retry_topic(header.group), group.retry_queue_nums, PERM_READ_WRITE, sys_flag=sys_flag
     )
