@@ -12,6 +12,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "up": ("cometmq.cli.up", "run a name server and a broker in one process"),
     "broker": ("cometmq.cli.broker", "run one or several brokers"),
     "nameserver": ("cometmq.cli.nameserver", "run a name server"),
+    "store": ("cometmq.cli.store", "dump or check a store directory"),
     "version": ("cometmq.cli.version", "print version and kind of build"),
 }
 
