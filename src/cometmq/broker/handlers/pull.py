@@ -129,7 +129,9 @@ def _check(broker: Broker, connection: Connection, request: Command, header: Pul
     settings = broker.config
     if not settings.readable:
         raise Refused(
-            Response.NO_PERMISSION, f"broker {settings.broker_name} is not readable (brokerPermission)", FORBIDDEN_BROKER
+            Response.NO_PERMISSION,
+            f"broker {settings.broker_name} is not readable (brokerPermission)",
+            FORBIDDEN_BROKER,
         )
     if request.code == Request.LITE_PULL_MESSAGE and not settings.lite_pull_enabled:
         raise Refused(Response.NO_PERMISSION, "lite pull is switched off (litePullMessageEnable)", FORBIDDEN_BROKER)
@@ -137,7 +139,8 @@ def _check(broker: Broker, connection: Connection, request: Command, header: Pul
     if group is None:
         raise Refused(
             Response.SUBSCRIPTION_GROUP_NOT_EXIST,
-            f"consumer group {header.consumer_group} does not exist: create it, or set autoCreateSubscriptionGroup=true",
+            f"consumer group {header.consumer_group} does not exist: create it, or set "
+            "autoCreateSubscriptionGroup=true",
         )
     if not group.consume_enable:
         raise Refused(
