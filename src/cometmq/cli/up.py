@@ -34,7 +34,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Run a name server and a broker in one process.",
         epilog="exit codes: 0 stopped, 2 wrong arguments, 3 bad settings or files, 4 address not available",
     )
-    parser.add_argument("--data", metavar="DIR", type=os.path.abspath, default="data", help="where messages and tables are kept")
+    parser.add_argument("--data", metavar="DIR", type=os.path.abspath, default="data", help="where all is kept")
     parser.add_argument("--host", metavar="HOST", default="127.0.0.1", help="address to listen on")
     parser.add_argument("--namesrv-port", metavar="PORT", type=serving.port, default=9876, help="0 is any")
     parser.add_argument("--broker-port", metavar="PORT", type=serving.port, default=10911, help="0 is any")
