@@ -149,8 +149,7 @@ class Calls:
             calls = {}
             self._buckets[call.bucket] = calls
             heapq.heappush(self._bucket_heap, call.bucket)
-            if self._timer is None or call.bucket < self._timer_bucket:
-                self._arm(now)
+            self._arm(now)
         calls[call] = None
         return call
 
@@ -220,10 +219,14 @@ class Calls:
             self._timer = None
 
     def _arm(self, now: float) -> None:
+        """Have the timer run for the first bucket."""
+        bucket = self._bucket_heap[0]
         if self._timer is not None:
+            if self._timer_bucket <= bucket:
+                return
             self._timer.cancel()
-        self._timer_bucket = self._bucket_heap[0]
-        self._timer = self.clock.call_later(self._timer_bucket / BUCKETS_PER_S - now, self._expire)
+        self._timer_bucket = bucket
+        self._timer = self.clock.call_later(bucket / BUCKETS_PER_S - now, self._expire)
 
     def _expire(self) -> None:
         self._timer = None
@@ -234,7 +237,7 @@ class Calls:
         while heap and (heap[0] <= current or not self._buckets[heap[0]]):
             for call in list(self._buckets.pop(heapq.heappop(heap))):
                 self.end(call, None, _expiry(call))
-        if heap and self._timer is None:
+        if heap:
             self._arm(now)
 
 

@@ -354,6 +354,10 @@ class Connection:
             self._reported = True
             self.endpoint.tell_error(self, error)
 
+    def is_serving(self, request: Command) -> bool:
+        """A function because compiled code trusts what was assigned to a field shortly before."""
+        return request is self.serving
+
     def respond(self, request: Command, response: Command) -> None:
         if request.flag & FLAG_ONEWAY:
             return

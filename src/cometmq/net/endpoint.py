@@ -197,13 +197,12 @@ class Endpoint:
     # Time
 
     def _sweep(self) -> None:
-        self._sweep_timer = None
         now: float = self.clock.monotonic()
         for connection in list(self.connections):
             connection.sweep(now)
         self._sum_output()
-        if self.connections and self._sweep_timer is None:
-            self._sweep_timer = self.clock.call_later(self.limits.sweep_s, self._sweep)
+        go_on = len(self.connections) > 0
+        self._sweep_timer = self.clock.call_later(self.limits.sweep_s, self._sweep) if go_on else None
 
     def stop(self) -> None:
         """The timers; whoever owns the connections has closed them before."""

@@ -57,15 +57,15 @@ def serve(connection: "Connection", request: Command) -> None:
         connection.serving = None
         connection.respond(request, answer_to(endpoint, request, error))
         return
-    # The handler may have called `answer` itself: then `serving` is no longer this request.
+    # The handler may have called `answer` itself: then this request is served no longer.
     if isinstance(result, Command):
-        if connection.serving is request:
+        if connection.is_serving(request):
             connection.serving = None
             connection.respond(request, result)
     elif result is not None:
         connection.serving = None
         _start(connection, request, family, result)
-    elif connection.serving is request and not request.flag & FLAG_ONEWAY:
+    elif connection.is_serving(request) and not request.flag & FLAG_ONEWAY:
         connection.hold(request, family, False)
     connection.serving = None
 
