@@ -98,8 +98,8 @@ class Cluster:
     broker: Broker
 
 
-# A failed message comes back after a second, however often it has failed.
-QUICK_RETRIES = {"messageDelayLevel": " ".join(["1s"] * 18)}
+# A failed message comes back after a second, however often it has failed; the largest messages fit a file.
+CLUSTER_SETTINGS = {"messageDelayLevel": " ".join(["1s"] * 18), "mappedFileSizeCommitLog": 16 * 1024 * 1024}
 
 
 class Clusters:
@@ -115,7 +115,7 @@ class Clusters:
             make = MAKES[name]
             directory = self._directory / name
             namesrv = self._stack.enter_context(make.name_server(directory).start())
-            broker = self._stack.enter_context(make.broker(directory, namesrv.address, QUICK_RETRIES).start())
+            broker = self._stack.enter_context(make.broker(directory, namesrv.address, CLUSTER_SETTINGS).start())
             self._started[name] = Cluster(make, namesrv, broker)
         return self._started[name]
 

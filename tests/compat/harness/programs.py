@@ -26,12 +26,12 @@ CONSUME = """
     c.setNamesrvAddr(args[0]);
     c.setPollNameServerInterval(Integer.parseInt(args[3]));
     c.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
-    c.subscribe(args[1], "*");
+    c.subscribe(args[1], args[4]);
     c.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
         for (MessageExt m : messages) {
             emit("body", m.getBody(), "msgId", m.getMsgId(), "broker", m.getBrokerName(),
                 "tags", m.getTags(), "keys", m.getKeys(), "queueId", m.getQueueId(), "queueOffset", m.getQueueOffset(),
-                "times", m.getReconsumeTimes());
+                "times", m.getReconsumeTimes(), "properties", m.getProperties());
         }
         return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
     });
@@ -45,6 +45,13 @@ def send(java: JavaShell, namesrv: str, topic: str, *bodies: str) -> list[dict[s
     return java.run(SEND, namesrv, topic, *bodies).rows
 
 
-def consume(java: JavaShell, namesrv: str, topic: str, group: str = "compat_consumer") -> Run:
+def consume(
+    java: JavaShell, namesrv: str, topic: str, group: str = "compat_consumer", expression: str = "*"
+) -> Run:
     """A running push consumer that starts at the beginning of the topic; take() its messages, stop() it."""
-    return java.begin(CONSUME, namesrv, topic, group, ROUTE_POLL_MS)
+    return java.begin(CONSUME, namesrv, topic, group, ROUTE_POLL_MS, expression)
+
+
+def text(body: str) -> str:
+    """The body of a row as text: a snippet hands bytes over as Latin-1."""
+    return body.encode("latin-1").decode()

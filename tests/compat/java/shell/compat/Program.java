@@ -8,7 +8,10 @@ import java.util.Map;
 import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.LinkedBlockingQueue;
 
-/** What a snippet extends: its words for talking to the test that started it. */
+/**
+ * What a snippet extends: its words for talking to the test that started it. They are public because a snippet's
+ * anonymous classes use them too, and those do not share a loader, and so no package, with this class.
+ */
 public abstract class Program {
     private static final Object STOP = new Object();
     private final BlockingQueue<Object> inbox = new LinkedBlockingQueue<>();
@@ -19,12 +22,12 @@ public abstract class Program {
     protected abstract void main(String[] args) throws Exception;
 
     /** Hand one value to the test: a map, list, text, number or null. Callable from any thread. */
-    protected void emit(Object row) {
+    public void emit(Object row) {
         run.report("row", row);
     }
 
     /** Hand one object to the test, written as name, value, name, value. Unlike Map.of it takes nulls. */
-    protected void emit(String name, Object value, Object... more) {
+    public void emit(String name, Object value, Object... more) {
         Map<String, Object> row = new LinkedHashMap<>();
         row.put(name, value);
         for (int i = 0; i < more.length; i += 2) {
@@ -34,7 +37,7 @@ public abstract class Program {
     }
 
     /** Next text sent by the test, or null once it asked to stop. */
-    protected String receive() throws InterruptedException {
+    public String receive() throws InterruptedException {
         if (stopped) {
             return null;
         }
@@ -43,14 +46,14 @@ public abstract class Program {
         return stopped ? null : (String) next;
     }
 
-    protected void awaitStop() throws InterruptedException {
+    public void awaitStop() throws InterruptedException {
         while (receive() != null) {
             continue;
         }
     }
 
     /** Have the client shut down when the snippet ends, however it ends. */
-    protected <T> T use(T client) {
+    public <T> T use(T client) {
         clients.push(client);
         return client;
     }
