@@ -99,6 +99,7 @@ class BrokerConfig:
     admin_waiting_max: int = setting("adminBrokerThreadPoolQueueCapacity", 10_000, least=1)
     disable_slow_groups: bool = setting("disableConsumeIfConsumerReadSlowly", False, NOW)
     slow_group_bytes: int = setting("consumerFallbehindThreshold", 16 << 30, NOW, most=I64_MAX)
+    debug_locks: bool = setting("debugLockEnable", False)
 
     # Registration
     register_period_ms: int = setting("registerNameServerPeriod", 30_000)

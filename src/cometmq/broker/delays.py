@@ -5,8 +5,12 @@
     deliver    due          ->  put again, to its real topic and queue, properties as they are
 
 All messages of a level have the same delay, so each queue is in order of due time: the first entry that is not due
-ends the round. Progress is one queue offset per level (`delayOffset.json`), saved now and then; after a crash what was
-delivered since the last save is delivered again.
+ends the round. Due times are wall time; what is due after a clock was set back further than the delay itself is
+delivered now rather than days late.
+
+Progress is one queue offset per level (`delayOffset.json`). It may be saved once the log is on disk up to the last
+delivered message (`progress`, `confirm`): saved earlier, a power cut could take the delivered message and keep the
+progress. After a crash what was delivered since the last save is delivered again.
 
 The delivered record keeps the properties of the kept one, DELAY included, as RocketMQ's does.
 """
@@ -15,8 +19,10 @@ import logging
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from cometmq.broker.versions import next_version
+from cometmq.broker.versions import first_version, next_version
+from cometmq.clock import Clock
 from cometmq.names import SCHEDULE_TOPIC
+from cometmq.store.consumequeue_ext import is_address
 from cometmq.store.dispatch import parse_delay_levels
 from cometmq.store.puts import AppendRequest
 from cometmq.store.results import PutResult, PutStatus
@@ -32,12 +38,18 @@ HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
 
 FIRST_ROUND_MS: Final = 1_000
 ROUND_MS: Final = 100
-PAUSE_AFTER_ERROR_MS: Final = 10_000
+PAUSE_AFTER_ERROR_S: Final = 10.0
 # How many messages of one level one round may put, so that a large backlog shares the loop with everybody.
-ROUND_MESSAGES_MAX: Final = 500
+ROUND_MESSAGES_MAX: Final = 200
 VERSION_STEP: Final = 200
 
-_TIMER_NAMES: Final = (Property.TIMER_DELAY_SEC, Property.TIMER_DELAY_MS, Property.TIMER_DELIVER_MS)
+_NOT_KEPT: Final = (
+    Property.TIMER_DELAY_SEC,
+    Property.TIMER_DELAY_MS,
+    Property.TIMER_DELIVER_MS,
+    Property.REAL_TOPIC,
+    Property.REAL_QID,
+)
 
 
 class ScheduleStore(Protocol):
@@ -49,19 +61,24 @@ class ScheduleStore(Protocol):
 
     def queue_entries(self, topic: str, queue_id: int, offset: int, count: int) -> list[tuple[int, int, int]]: ...
 
+    def extended_tag_code(self, topic: str, queue_id: int, address: int) -> int | None: ...
+
     def message_at(self, physical_offset: int, record_bytes: int | None) -> StoredMessage | None: ...
 
 
 class Delays:
-    """The levels, and how far each has been delivered."""
+    """The levels, and how far each has been delivered. `delivered` is told topic, queue and size of each message."""
 
-    def __init__(self, levels_text: str) -> None:
+    def __init__(self, levels_text: str, clock: Clock, delivered: Callable[[str, int, int], object]) -> None:
         self.levels_ms: list[int] = parse_delay_levels(levels_text)
         self.offsets: dict[int, int] = {}
-        self.version: DataVersion = DataVersion()
+        self.version: DataVersion = first_version(clock.now_ms())
         self.changes: int = 0
+        self._clock: Clock = clock
+        self._delivered: Callable[[str, int, int], object] = delivered
+        self._confirmed: dict[int, int] = {}
         self._advanced: int = 0
-        self._paused_until_ms: dict[int, int] = {}
+        self._paused_until_s: dict[int, float] = {}
 
     @property
     def level_max(self) -> int:
@@ -72,27 +89,35 @@ class Delays:
     def restore(self, content: bytes) -> None:
         read = DelayOffsetTable.decode(content)
         self.offsets = dict(read.offset_table)
+        self._confirmed = dict(read.offset_table)
         self.version = read.data_version
 
     def snapshot(self) -> Callable[[], bytes]:
-        content = {"dataVersion": self.version, "offsetTable": dict(sorted(self.offsets.items()))}
+        content = {"dataVersion": self.version, "offsetTable": dict(sorted(self._confirmed.items()))}
         return lambda: dumps_pretty(content)
+
+    def progress(self) -> dict[int, int] | None:
+        """What `confirm` wants to hear when the log, as it is now, is on disk; None if it has heard it."""
+        return None if self.offsets == self._confirmed else self.offsets.copy()
+
+    def confirm(self, progress: dict[int, int]) -> None:
+        """This may be saved."""
+        self._confirmed = progress
+        self.changes += 1
 
     # On the way in
 
     def divert(self, request: AppendRequest) -> bool:
         """If the message asks for a delay level, turn it into one for the schedule topic. Says whether it did."""
-        if "DELAY\x01" not in request.properties or not enters_consume_queue(request.sys_flag):
+        if not enters_consume_queue(request.sys_flag):
             return False
         level = self.level_of(request.properties)
         if level <= 0:
             return False
         text = request.properties
-        for name in _TIMER_NAMES:
+        for name in _NOT_KEPT:
             text = without(text, name)
-        for name in (Property.REAL_TOPIC, Property.REAL_QID):
-            text = without(text, name)
-        if text and not text.endswith("\x02"):
+        if not text.endswith("\x02"):
             text += "\x02"
         request.properties = f"{text}REAL_TOPIC\x01{request.topic}\x02REAL_QID\x01{request.queue_id}\x02"
         request.topic = SCHEDULE_TOPIC
@@ -101,6 +126,8 @@ class Delays:
 
     def level_of(self, properties: str) -> int:
         """The delay level that a message asks for: 0 for none, the last one for any beyond it."""
+        if "DELAY\x01" not in properties:
+            return 0
         text = find(properties, Property.DELAY)
         if text is None or not (text.isascii() and text.isdigit() and len(text) <= 9):
             return 0
@@ -108,41 +135,52 @@ class Delays:
 
     # On the way out
 
-    def deliver(self, store: ScheduleStore, now_ms: int, delivered: Callable[[str, int], None]) -> int:
-        """Put every message that is due; returns how many. `delivered` is told topic and size of each."""
-        count = 0
+    def deliver(self, store: ScheduleStore) -> bool:
+        """One round: put messages that are due, some of each level. True: there are more, call again soon."""
+        more = False
+        now_s = self._clock.monotonic()
         for level in range(1, self.level_max + 1):
-            if now_ms < self._paused_until_ms.get(level, 0):
+            if now_s < self._paused_until_s.get(level, 0.0):
                 continue
             try:
-                count += self._deliver_level(store, level, now_ms, delivered)
+                if self._deliver_level(store, level):
+                    more = True
             except Exception:
-                log.exception("paused delay level=%d for_ms=%d", level, PAUSE_AFTER_ERROR_MS)
-                self._paused_until_ms[level] = now_ms + PAUSE_AFTER_ERROR_MS
-        return count
+                log.exception("paused delay level=%d for_s=%.0f", level, PAUSE_AFTER_ERROR_S)
+                self._paused_until_s[level] = now_s + PAUSE_AFTER_ERROR_S
+        return more
 
-    def _deliver_level(
-        self, store: ScheduleStore, level: int, now_ms: int, delivered: Callable[[str, int], None]
-    ) -> int:
+    def _deliver_level(self, store: ScheduleStore, level: int) -> bool:
         queue_id = level - 1
         low, high = store.queue_bounds(SCHEDULE_TOPIC, queue_id)
         offset = self._within(level, low, high)
         if offset >= high:
-            return 0
-        count = 0
-        for physical_offset, record_bytes, due_ms in store.queue_entries(
-            SCHEDULE_TOPIC, queue_id, offset, ROUND_MESSAGES_MAX
-        ):
-            # A due time too far ahead means that the clock was set back since: deliver now rather than days late.
+            return False
+        now_ms = self._clock.now_ms()
+        entries = store.queue_entries(SCHEDULE_TOPIC, queue_id, offset, ROUND_MESSAGES_MAX)
+        for physical_offset, record_bytes, tag_code in entries:
+            due_ms = tag_code
+            if is_address(tag_code):
+                due_ms = self._extended_due_ms(store, queue_id, tag_code, physical_offset, record_bytes)
+            # Later than one delay from now: the clock was set back.
             if now_ms < due_ms <= now_ms + self.levels_ms[queue_id]:
-                break
+                return False
             message = store.message_at(physical_offset, record_bytes)
-            if message is not None and not self._put_back(store, message, delivered):
-                break
+            if message is not None and not self._put_back(store, message):
+                return False
             offset += 1
-            count += 1
-            self._advance(level, offset, now_ms)
-        return count
+            self._advance(level, offset)
+        return len(entries) > 0 and offset < high
+
+    def _extended_due_ms(
+        self, store: ScheduleStore, queue_id: int, address: int, physical_offset: int, record_bytes: int
+    ) -> int:
+        """The due time that the queue's extension has; computed anew if that cannot be read."""
+        due_ms = store.extended_tag_code(SCHEDULE_TOPIC, queue_id, address)
+        if due_ms is not None:
+            return due_ms
+        message = store.message_at(physical_offset, record_bytes)
+        return 0 if message is None else message.store_timestamp_ms + self.levels_ms[queue_id]
 
     def _within(self, level: int, low: int, high: int) -> int:
         """Where to go on; retention may have overtaken us, and a cut log may end before us."""
@@ -152,21 +190,26 @@ class Delays:
         corrected = low if offset < low else high
         log.warning("moved delay progress level=%d from=%d to=%d", level, offset, corrected)
         self.offsets[level] = corrected
-        self.changes += 1
         return corrected
 
-    def _put_back(self, store: ScheduleStore, message: StoredMessage, delivered: Callable[[str, int], None]) -> bool:
+    def _put_back(self, store: ScheduleStore, message: StoredMessage) -> bool:
         """False: the store refused it, try the same message again in the next round."""
         properties = message.properties.decode("utf-8", "replace")
         topic = find(properties, Property.REAL_TOPIC)
-        queue_text = find(properties, Property.REAL_QID) or "0"
-        if topic is None or topic == HALF_TOPIC or not queue_text.isdigit():
-            log.error("dropped delayed message physical_offset=%d real_topic=%r", message.physical_offset, topic)
+        queue_text = find(properties, Property.REAL_QID) or ""
+        if topic is None or topic == HALF_TOPIC or not (queue_text.isascii() and queue_text.isdigit()):
+            log.error(
+                "dropped delayed message physical_offset=%d real_topic=%r real_queue=%r",
+                message.physical_offset,
+                topic,
+                queue_text,
+            )
             return True
+        queue_id = int(queue_text)
         result = store.put(
             AppendRequest(
                 topic,
-                int(queue_text),
+                queue_id,
                 message.body,
                 properties,
                 flag=message.flag,
@@ -183,12 +226,11 @@ class Delays:
             return True
         if result.status != PutStatus.OK:
             return False
-        delivered(topic, result.record_bytes)
+        self._delivered(topic, queue_id, result.record_bytes)
         return True
 
-    def _advance(self, level: int, offset: int, now_ms: int) -> None:
+    def _advance(self, level: int, offset: int) -> None:
         self.offsets[level] = offset
-        self.changes += 1
         self._advanced += 1
         if self._advanced % VERSION_STEP == 0:
-            self.version = next_version(self.version, now_ms)
+            self.version = next_version(self.version, self._clock.now_ms())

@@ -4,12 +4,14 @@
     arrived()   the dispatcher's notice; waiters whose tags match become ready
     wake()      runs the ready pulls again, this time without permission to park
     sweep()     every few seconds: time-outs, and queues that grew without a notice
+    close()     the broker stops: everybody becomes ready, and nobody is parked any more
 
 A waiter costs one small object: no task, no timer. All waiters that become ready while one chunk of input is handled
 are woken by one callback after it, so that a burst of sends wakes each consumer once and with all of the burst.
 
 A waiter is in exactly one place: parked, ready, or gone. That is why a pull is answered exactly once, whatever
-arrival, time-out and a closing connection do to each other.
+arrival, time-out and a closing connection do to each other. One whose connection closed is dropped by the next sweep,
+or when it becomes ready.
 """
 
 from collections.abc import Callable
@@ -20,6 +22,8 @@ from cometmq.wire.command import Command
 from cometmq.wire.headers import PullMessage
 
 SWEEP_MS: Final = 5_000
+# Pulls run again in one turn of the loop: a sweep may make ten thousands ready, and others want to be served too.
+WAKE_MAX: Final = 200
 
 TagMatch = Callable[[int], bool]
 
@@ -40,7 +44,7 @@ class Waiter:
 
 
 class LongPoll:
-    """`run_again` answers one waiter now; `soon` schedules a callback after the current one."""
+    """`run_again` answers one waiter now and never raises; `soon` schedules a callback after the current one."""
 
     def __init__(
         self,
@@ -53,11 +57,16 @@ class LongPoll:
         self._queue_end: Callable[[str, int], int] = queue_end
         self._parked: dict[str, dict[int, list[Waiter]]] = {}
         self._ready: list[Waiter] = []
+        self._closed: bool = False
+        # How many are parked.
         self.count: int = 0
 
     def hold(self, waiter: Waiter) -> None:
         """Park a pull. If the queue grew since it was read, it becomes ready at once."""
         header = waiter.header
+        if self._closed or self._queue_end(header.topic, header.queue_id) > header.queue_offset:
+            self._make_ready(waiter)
+            return
         queues = self._parked.get(header.topic)
         if queues is None:
             queues = self._parked[header.topic] = {}
@@ -66,10 +75,17 @@ class LongPoll:
             waiters = queues[header.queue_id] = []
         waiters.append(waiter)
         self.count += 1
-        if self._queue_end(header.topic, header.queue_id) > header.queue_offset:
-            self._release(header.topic, header.queue_id, lambda _: True)
 
-    def arrived(self, topic: str, queue_id: int, next_offset: int, tag_code: int) -> None:
+    def arrived(
+        self,
+        topic: str,
+        queue_id: int,
+        next_offset: int,
+        tag_code: int,
+        _store_time_ms: int,
+        _bitmap: bytes | None,
+        _properties: str,
+    ) -> None:
         """A message was dispatched; `next_offset` is the queue's end behind it."""
         queues = self._parked.get(topic)
         if queues is None:
@@ -84,56 +100,52 @@ class LongPoll:
                 self._make_ready(waiter)
             else:
                 staying.append(waiter)
-        self._keep(topic, queue_id, staying)
+        self._keep(topic, queue_id, waiters, staying)
 
     def sweep(self, now_ms: int) -> None:
         """Wake what waited long enough or missed its notice; forget what has no connection any more."""
-        for topic in list(self._parked):
-            for queue_id in list(self._parked[topic]):
+        for topic, queues in list(self._parked.items()):
+            for queue_id, waiters in list(queues.items()):
                 end = self._queue_end(topic, queue_id)
-                self._release(
-                    topic,
-                    queue_id,
-                    lambda waiter, end=end: (  # type: ignore[misc]
-                        waiter.deadline_ms <= now_ms
-                        or end > waiter.header.queue_offset
-                        or not waiter.connection.is_open
-                    ),
-                )
+                staying: list[Waiter] = []
+                for waiter in waiters:
+                    if not waiter.connection.is_open:
+                        continue
+                    if waiter.deadline_ms <= now_ms or end > waiter.header.queue_offset:
+                        self._make_ready(waiter)
+                    else:
+                        staying.append(waiter)
+                self._keep(topic, queue_id, waiters, staying)
 
-    def wake_all(self) -> None:
-        """Answer everybody, as when the broker stops."""
-        for topic in list(self._parked):
-            for queue_id in list(self._parked[topic]):
-                self._release(topic, queue_id, lambda _: True)
+    def close(self) -> None:
+        self._closed = True
+        for queues in self._parked.values():
+            for waiters in queues.values():
+                for waiter in waiters:
+                    self._make_ready(waiter)
+        self._parked = {}
+        self.count = 0
 
     def wake(self) -> None:
-        """Run the ready pulls again. What becomes ready meanwhile is for the next callback."""
-        ready = self._ready
-        self._ready = []
+        """Run ready pulls again, some of them; the others, and what becomes ready meanwhile, by the next callback."""
+        ready = self._ready[:WAKE_MAX]
+        self._ready = self._ready[WAKE_MAX:]
+        if self._ready:
+            self._soon(self.wake)
         for waiter in ready:
             if waiter.connection.is_open:
                 self._run_again(waiter)
-
-    def _release(self, topic: str, queue_id: int, goes: Callable[[Waiter], bool]) -> None:
-        staying: list[Waiter] = []
-        for waiter in self._parked[topic][queue_id]:
-            if goes(waiter):
-                self._make_ready(waiter)
-            else:
-                staying.append(waiter)
-        self._keep(topic, queue_id, staying)
 
     def _make_ready(self, waiter: Waiter) -> None:
         if not self._ready:
             self._soon(self.wake)
         self._ready.append(waiter)
-        self.count -= 1
 
-    def _keep(self, topic: str, queue_id: int, waiters: list[Waiter]) -> None:
+    def _keep(self, topic: str, queue_id: int, before: list[Waiter], staying: list[Waiter]) -> None:
+        self.count -= len(before) - len(staying)
         queues = self._parked[topic]
-        if waiters:
-            queues[queue_id] = waiters
+        if staying:
+            queues[queue_id] = staying
             return
         del queues[queue_id]
         if not queues:

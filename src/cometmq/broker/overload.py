@@ -14,12 +14,14 @@ always means that nothing was done.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from cometmq.broker.config import BrokerConfig
 from cometmq.clock import Clock, Timer
 from cometmq.net.dispatch import Family
 from cometmq.settings import settings_of
+from cometmq.store.commitlog import CommitLog
 
 TICK_S: Final = 0.05
 # For so long after the loop came back, what is read counts as having waited for it.
@@ -47,88 +49,89 @@ class LoopWatch:
     """Knows how long the event loop was away from its sockets."""
 
     def __init__(self, clock: Clock) -> None:
+        # When the loop last showed that it runs.
+        self.ticked_s: float = clock.monotonic()
+        self.longest_s: float = 0.0
         self._clock: Clock = clock
-        self._ticked_s: float = clock.monotonic()
+        self._monotonic: Callable[[], float] = clock.monotonic
         self._gap_s: float = 0.0
         self._timer: Timer | None = None
-        self.longest_s: float = 0.0
 
     def start(self) -> None:
-        self._ticked_s = self._clock.monotonic()
+        self.ticked_s = self._monotonic()
         self._timer = self._clock.call_later(TICK_S, self._tick)
 
     def stop(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
+            self._timer = None
 
     def _tick(self) -> None:
-        now_s = self._clock.monotonic()
-        self._gap_s = now_s - self._ticked_s - TICK_S
-        self._ticked_s = now_s
+        now_s = self._monotonic()
+        self._gap_s = now_s - self.ticked_s - TICK_S
+        self.ticked_s = now_s
         if self._gap_s > self.longest_s:
             self.longest_s = self._gap_s
         self._timer = self._clock.call_later(TICK_S, self._tick)
 
-    @property
-    def ticked_s(self) -> float:
-        """When the loop last showed that it runs."""
-        return self._ticked_s
-
     def waited_ms(self) -> int:
         """The longest that a request which is read now can have waited."""
-        since_s = self._clock.monotonic() - self._ticked_s
+        since_s = self._monotonic() - self.ticked_s
         waited_s = since_s - TICK_S
         if since_s <= AFTERMATH_S and self._gap_s > waited_s:
             waited_s = self._gap_s
-        return max(0, int(waited_s * 1000))
+        return int(waited_s * 1000) if waited_s > 0 else 0
 
 
-def make_families(
-    config: Callable[[], BrokerConfig], watch: LoopWatch, refuse_sends: Callable[[], str | None]
-) -> dict[str, Family]:
-    """All families by name. `refuse_sends` says why no message can be taken at all just now."""
+def make_families(config: Callable[[], BrokerConfig], watch: LoopWatch, gate: "SendGate") -> dict[str, Family]:
+    """All families by name."""
     families: dict[str, Family] = {}
     for name, (bound, wait) in FAMILIES.items():
         family = Family(name, getattr(config(), bound))
         if wait is not None:
-            family.reject = _Patience(config, watch, family, wait, refuse_sends if name == "send" else None)
+            patience = _Patience(config, watch, family, wait)
+            family.reject = partial(gate.refusal, patience) if name == "send" else patience.refusal
         families[name] = family
     return families
 
 
 class _Patience:
-    """Refuses what waited too long."""
-
-    __slots__ = ("_config", "_watch", "_family", "_attribute", "_key", "_also")
+    """Refuses what waited too long; `wait` is the attribute of BrokerConfig that says how long that is."""
 
     def __init__(
-        self,
-        config: Callable[[], BrokerConfig],
-        watch: LoopWatch,
-        family: Family,
-        attribute: str,
-        also: Callable[[], str | None] | None,
+        self, config: Callable[[], BrokerConfig], watch: LoopWatch, family: Family, wait: str
     ) -> None:
-        self._config = config
-        self._watch = watch
-        self._family = family
-        self._attribute = attribute
-        self._key = next(key for key, (name, _) in settings_of(BrokerConfig).items() if name == attribute)
-        self._also = also
+        self._config: Callable[[], BrokerConfig] = config
+        self._watch: LoopWatch = watch
+        self._family: Family = family
+        self._wait: str = wait
+        self._key: str = next(key for key, (name, _) in settings_of(BrokerConfig).items() if name == wait)
 
-    def __call__(self) -> str | None:
-        if self._also is not None:
-            refusal = self._also()
-            if refusal is not None:
-                return refusal
+    def refusal(self) -> str | None:
         waited_ms = self._watch.waited_ms()
         if waited_ms < STALL_GRACE_MS:
             return None
         config = self._config()
-        limit_ms: int = getattr(config, self._attribute)
+        limit_ms: int = getattr(config, self._wait)
         if waited_ms < STALL_GRACE_MS + limit_ms or not config.fast_failure:
             return None
         return (
             f"[TIMEOUT_CLEAN_QUEUE]broker busy: the request waited up to {waited_ms} ms, the limit is {limit_ms} ms "
             f"({self._key}), {self._family.waiting} of its kind wait; nothing was done, try again"
         )
+
+
+class SendGate:
+    """Refuses sends that the store could not take now. `log` is set when the store is open."""
+
+    def __init__(self) -> None:
+        self.log: CommitLog | None = None
+        self.is_replica: bool = False
+
+    def refusal(self, patience: _Patience) -> str | None:
+        log = self.log
+        if log is not None and log.busy:
+            return f"the disk is slow: an append took over {log.busy_s * 1000:.0f} ms (osPageCacheBusyTimeOutMills)"
+        if self.is_replica:
+            return "this broker is a replica: send to its master"
+        return patience.refusal()

@@ -8,12 +8,13 @@
 Name servers know nothing of each other, so each is told by itself, all at the same time; one that does not answer
 costs the others nothing and is told again next time.
 
-Registrations with one name server go out one after the other: the last word about a topic must be the newest.
+Registrations with one name server go out one after the other: the last word about a topic must be the newest. What
+changes meanwhile is gathered and told by the next one, so a slow name server never has more than one of them waiting.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -39,8 +40,20 @@ TOLD_LIMIT_S: Final = 3.0
 PERM_READ_WRITE: Final = 6
 
 
+class Turn:
+    """What one name server still has to hear. `told`: it has taken all that it was sent."""
+
+    __slots__ = ("everything", "running", "told", "topics")
+
+    def __init__(self) -> None:
+        self.everything: bool = False
+        self.topics: dict[str, TopicConfig] = {}
+        self.told: bool = False
+        self.running: asyncio.Task[None] | None = None
+
+
 class Registration:
-    """`address` and `ha_address` are how others reach this broker."""
+    """`address` is how others reach this broker; replicas reach it at `ha_port`."""
 
     def __init__(
         self, config: Callable[[], BrokerConfig], topics: Topics, client: Client, clock: Clock, ha_port: int
@@ -54,8 +67,7 @@ class Registration:
         self._ha_port = ha_port
         self._timer: Timer | None = None
         self._from_s: float = 0.0
-        self._running: set[asyncio.Task[None]] = set()
-        self._turn: dict[str, asyncio.Lock] = {}
+        self._turns: dict[str, Turn] = {}
         self._stopped: bool = False
 
     @property
@@ -63,58 +75,81 @@ class Registration:
         return [address.strip() for address in self._config().namesrv_addresses.split(";") if address.strip()]
 
     async def start(self, address: str) -> None:
+        """Register everywhere, and return when every name server has answered or had its time."""
         self.address = address
-        config = self._config()
-        self._from_s = self._clock.monotonic() + max(0, config.disappear_after_start_ms) / 1000
-        if self._clock.monotonic() >= self._from_s:
-            await self.register(None)
+        self._from_s = self._clock.monotonic() + max(0, self._config().disappear_after_start_ms) / 1000
         self._timer = self._clock.call_later(FIRST_PERIOD_S, self._tick)
+        self._tell([])
+        await self._settle(None)
 
     async def stop(self) -> None:
         self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
-        for task in list(self._running):
+        running = self._running()
+        for task in running:
             task.cancel()
-        await asyncio.gather(*self._running, return_exceptions=True)
-        await asyncio.gather(*(self._unregister(server) for server in self.name_servers))
+        await asyncio.gather(*running, return_exceptions=True)
+        if self.address:
+            await asyncio.gather(*(self._unregister(server) for server in self.name_servers))
 
     def announce(self, changed: Sequence[TopicConfig]) -> None:
         """Topics have changed: tell everybody soon. An empty list tells the whole table."""
-        if self.address and not self._stopped and self._clock.monotonic() >= self._from_s:
-            self._spawn(self.register(list(changed) or None))
-
-    async def register(self, topics: list[TopicConfig] | None) -> None:
-        """Tell every name server all topics, or just some. Failures are logged, never raised."""
-        await asyncio.gather(*(self._register_with(server, topics) for server in self.name_servers))
+        if self.address and not self._stopped:
+            self._tell(changed)
 
     async def told(self) -> None:
         """Return when the name servers have heard what was announced so far, or have had their time."""
-        if self._running:
-            await asyncio.wait(self._running, timeout=TOLD_LIMIT_S)
-
-    # One name server
+        await self._settle(TOLD_LIMIT_S)
 
     def _tick(self) -> None:
         period_ms = min(max(self._config().register_period_ms, PERIOD_MS_MIN), PERIOD_MS_MAX)
         self._timer = self._clock.call_later(period_ms / 1000, self._tick)
-        if self._clock.monotonic() >= self._from_s:
-            self._spawn(self.register(None))
+        self._tell([])
 
-    def _spawn(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
+    # Whom to tell what
 
-    async def _register_with(self, server: str, topics: list[TopicConfig] | None) -> None:
-        turn = self._turn.setdefault(server, asyncio.Lock())
-        async with turn:
-            try:
-                if topics is None and not self._config().force_register and not await self._is_new_to(server):
-                    return
-                await self._send(server, topics)
-            except CometError as error:
-                logger.warning("fail registration name_server=%s cause=%s", server, error)
+    def _tell(self, changed: Sequence[TopicConfig]) -> None:
+        if self._clock.monotonic() < self._from_s:
+            return
+        for server in self.name_servers:
+            turn = self._turns.setdefault(server, Turn())
+            turn.topics.update({topic.topic_name: topic for topic in changed})
+            turn.everything = turn.everything or not changed
+            if turn.running is None:
+                turn.running = asyncio.get_running_loop().create_task(self._take_turn(server, turn))
+
+    async def _take_turn(self, server: str, turn: Turn) -> None:
+        """One registration after the other, until there is nothing left to say. Failures are logged, never raised."""
+        try:
+            while turn.everything or turn.topics:
+                # One that does not know this broker needs all of it, and refuses a single topic.
+                everything = turn.everything or not turn.told
+                topics = list(turn.topics.values())
+                turn.everything = False
+                turn.topics = {}
+                turn.told = await self._register(server, None if everything else topics)
+        finally:
+            turn.running = None
+
+    async def _register(self, server: str, topics: list[TopicConfig] | None) -> bool:
+        try:
+            if topics is None and not self._config().force_register and not await self._is_new_to(server):
+                return True
+            return await self._send(server, topics)
+        except CometError as error:
+            logger.warning("fail registration name_server=%s cause=%s", server, error)
+            return False
+
+    def _running(self) -> list[asyncio.Task[None]]:
+        return [turn.running for turn in self._turns.values() if turn.running is not None]
+
+    async def _settle(self, limit_s: float | None) -> None:
+        running = self._running()
+        if running:
+            await asyncio.wait(running, timeout=limit_s)
+
+    # One name server
 
     async def _is_new_to(self, server: str) -> bool:
         config = self._config()
@@ -125,7 +160,7 @@ class Registration:
             return True
         return QueryDataVersionResponse.decode(answer.ext).changed is not False
 
-    async def _send(self, server: str, topics: list[TopicConfig] | None) -> None:
+    async def _send(self, server: str, topics: list[TopicConfig] | None) -> bool:
         config = self._config()
         told = self._topics.table.values() if topics is None else topics
         table = {topic.topic_name: self._masked(topic) for topic in told}
@@ -146,8 +181,10 @@ class Registration:
         self.sent += 1
         if answer.code != Response.SUCCESS:
             logger.warning("refused registration name_server=%s code=%d cause=%s", server, answer.code, answer.remark)
-        elif answer.body and topics is None:
+            return False
+        if answer.body and topics is None:
             self._topics.set_ordered(KVTable.decode(answer.body).table)
+        return True
 
     def _masked(self, topic: TopicConfig) -> TopicConfig:
         """A broker that may not be read or written has no topic that may."""

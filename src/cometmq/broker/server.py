@@ -2,7 +2,7 @@
 
     start    tables (topics, groups, offsets), store with recovery, delay progress, threads of the store,
              both listeners, timers, registration with every name server
-    stop     name servers are told first, parked pulls are answered, listeners, timers, tables to disk, store last
+    stop     name servers are told first, parked pulls are answered, listeners, tables to disk, store, delay progress
 
     timer             first after   then every
     parked pulls      5 s           5 s (1 s without long polling)
@@ -40,13 +40,14 @@ from cometmq.broker.live import LiveSettings
 from cometmq.broker.locks import QueueLocks
 from cometmq.broker.longpoll import SWEEP_MS, LongPoll
 from cometmq.broker.offsets import Offsets
-from cometmq.broker.overload import LoopWatch, make_families
+from cometmq.broker.overload import LoopWatch, SendGate, make_families
 from cometmq.broker.registration import Registration
 from cometmq.broker.sessions import Consumers, Producers
 from cometmq.broker.stats import Stats
 from cometmq.broker.topics import Topics
+from cometmq.broker.watchdog import Watchdog
 from cometmq.clock import Clock, SystemClock, Timer
-from cometmq.errors import CometError, RequestError
+from cometmq.errors import CometError, RequestError, StoreError
 from cometmq.net.client import Client
 from cometmq.net.connection import Connection
 from cometmq.net.dispatch import Dispatcher
@@ -55,7 +56,7 @@ from cometmq.net.server import Server
 from cometmq.store.background import Background
 from cometmq.store.disk import Disk, OsDisk
 from cometmq.store.puts import AppendRequest
-from cometmq.store.results import PutResult
+from cometmq.store.results import PutResult, PutStatus
 from cometmq.store.store import Store
 from cometmq.wire.codes import Request, Response
 from cometmq.wire.message import encode_host
@@ -65,7 +66,11 @@ logger = logging.getLogger(__name__)
 
 FAST_PORT_BELOW: Final = 2
 HA_PORT_ABOVE: Final = 1
-STOP_GRACE_S: Final = 3.0
+# What waits when the broker stops is answered within a second, or its connection is closed.
+STOP_GRACE_S: Final = 0.8
+DISPATCH_WAIT_S: Final = 5.0
+DISPATCH_LOOK_S: Final = 0.1
+UNKNOWN_HOST: Final = bytes(4)
 
 # Pulls and their kin are for the main port only.
 MAIN_PORT_ONLY: Final = frozenset(
@@ -102,11 +107,12 @@ class Broker:
         self.consumers: Consumers = Consumers(self._config)
         self.producers: Producers = Producers()
         self.queue_locks: QueueLocks = QueueLocks(config.lock_max_live_ms)
-        self.delays: Delays = Delays(settings.store_options.delay_levels)
+        self.delays: Delays = Delays(settings.store_options.delay_levels, self.clock, self._delivered)
         self.stats: Stats = Stats(self._config, self.clock)
         self.send_hooks: SendHooks = SendHooks(self._config)
         self.watch: LoopWatch = LoopWatch(self.clock)
-        self.families = make_families(self._config, self.watch, self._refuse_sends)
+        self.gate: SendGate = SendGate()
+        self.families = make_families(self._config, self.watch, self.gate)
         self.nameservers: Registration = Registration(
             self._config, self.topics, self.client, self.clock, self.port + HA_PORT_ABOVE
         )
@@ -125,6 +131,7 @@ class Broker:
         self._savers: dict[str, saving.Saver] = {}
         self._timers: dict[str, Timer] = {}
         self._born_hosts: dict[Connection, bytes] = {}
+        self._watchdog: Watchdog | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
     @property
@@ -144,22 +151,26 @@ class Broker:
             self.disk,
             self.clock,
             store_host=self.store_host,
-            on_arrival=self._arrived,
+            on_arrival=self.longpoll.arrived,
             is_batch_topic=self._is_batch_topic,
         )
         self.store.on_failure = self._store_failed
         self.must_wait = self.store.options.sync_flush
+        self.gate.log = self.store.log
+        self.gate.is_replica = self.store.options.is_slave
+        self.background = Background(self.store, self._loop.call_soon_threadsafe)
         try:
             self._load("delayOffset.json", self.delays)
-            self.background = Background(self.store, self._loop.call_soon_threadsafe)
             self.background.start()
-            await self._listen()
-            for saver in self._savers.values():
-                saver.poke()  # system topics and groups that were missing
+            self.watch.start()
+            await self.server.start(self.config.bind_address, self.port)
+            await self.fast_server.start(self.config.bind_address, self.port - FAST_PORT_BELOW)
         except BaseException:
-            self.store.close()
+            await self._stop_serving(0)
+            await self._close_store()
             raise
-        self.watch.start()
+        for saver in self._savers.values():
+            saver.poke()  # system topics and groups that were missing
         self.stats.start(self.store)
         self._start_timers()
         await self.nameservers.start(self.address)
@@ -170,29 +181,37 @@ class Broker:
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
-        self.longpoll.wake_all()
+        self.longpoll.close()
         await asyncio.sleep(0)
-        grace_s = float(self.config.shut_down_wait_s) if self.config.shut_down_gracefully else STOP_GRACE_S
-        await asyncio.gather(self.server.stop(grace_s), self.fast_server.stop(grace_s))
-        self.watch.stop()
+        await self._stop_serving(self.config.shut_down_wait_s if self.config.shut_down_gracefully else STOP_GRACE_S)
         self.stats.stop()
         await self.client.stop()
+        await self._await_dispatch()
         await self._save_all()
+        await self._close_store()
+        self._save_last_progress()
+        logger.info("stopped broker name=%s address=%s", self.config.broker_name, self.address)
+
+    async def _stop_serving(self, grace_s: float) -> None:
+        await asyncio.gather(self.server.stop(grace_s), self.fast_server.stop(grace_s))
+        if self._watchdog is not None:
+            self._watchdog.stop()
+        self.watch.stop()
+
+    async def _close_store(self) -> None:
         self.background.stop()
         await asyncio.sleep(0)  # reports that the threads posted last
         self.store.close()
-        logger.info("stopped broker name=%s address=%s", self.config.broker_name, self.address)
 
-    async def _listen(self) -> None:
-        host = self.config.bind_address
-        try:
-            await self.server.start(host, self.port)
-            await self.fast_server.start(host, self.port - FAST_PORT_BELOW)
-        except CometError:
-            await self.server.stop(0)
-            await self.fast_server.stop(0)
-            self.background.stop()
-            raise
+    async def _await_dispatch(self) -> None:
+        """Queues and index get time to catch up with the log; a store that stops behind it starts with recovery."""
+        dispatcher = self.store.dispatcher
+        for _ in range(round(DISPATCH_WAIT_S / DISPATCH_LOOK_S)):
+            self.store.dispatch_now()
+            if not dispatcher.behind_bytes:
+                return
+            await asyncio.sleep(DISPATCH_LOOK_S)
+        logger.warning("gave up waiting for dispatch at=%d log_end=%d", dispatcher.position, self.store.log.max_offset)
 
     def _make_server(self, leave_out: frozenset[int]) -> Server:
         dispatcher = Dispatcher()
@@ -234,6 +253,28 @@ class Broker:
             await self._savers[name].settle()
         await self.nameservers.told()
 
+    def _save_progress(self) -> None:
+        """Progress of delayed messages goes to disk behind what was delivered: see delays.py."""
+        progress = self.delays.progress()
+        if progress is not None:
+            self.store.flusher.wait(self.store.log.max_offset, partial(self._progress_flushed, progress))
+            self.store.wake_flush()
+
+    def _progress_flushed(self, progress: dict[int, int], status: int) -> None:
+        if status == PutStatus.OK:
+            self.delays.confirm(progress)
+            self._savers["delayOffset.json"].poke()
+
+    def _save_last_progress(self) -> None:
+        """The store is closed: all that was delivered is on disk, unless the disk failed."""
+        progress = self.delays.progress()
+        if progress is not None and self.store.failure is None:
+            self.delays.confirm(progress)
+            try:
+                self._savers["delayOffset.json"].close()
+            except StoreError as error:
+                logger.error("fail save error=%s", error)
+
     def _topics_changed(self, changed: Sequence[object]) -> None:
         if "topics.json" in self._savers:
             self._savers["topics.json"].poke()
@@ -265,7 +306,8 @@ class Broker:
         """Where a message was born, as its record has it."""
         host = self._born_hosts.get(connection)
         if host is None:
-            host = self._born_hosts[connection] = encode_host((_address_bytes(connection.peer[0]), connection.peer[1]))
+            address = _literal_bytes(connection.peer[0]) or UNKNOWN_HOST
+            host = self._born_hosts[connection] = encode_host((address, connection.peer[1]))
         return host
 
     def offset_id(self, physical_offset: int) -> str:
@@ -312,21 +354,9 @@ class Broker:
             self.topics.touch()
         return skipped
 
-    def _refuse_sends(self) -> str | None:
-        if self.store.log.busy:
-            return f"the disk is slow: appends take over {self.store.options.page_cache_busy_ms} ms"
-        if self.store.options.is_slave:
-            return "this broker is a replica: send to its master"
-        return None
-
     def _is_batch_topic(self, topic: str) -> bool:
         config = self.topics.get(topic)
         return config is not None and config.attributes.get("queue.type") == "BatchCQ"
-
-    def _arrived(
-        self, topic: str, queue_id: int, next_offset: int, tag_code: int, _time_ms: int, _bitmap: object, _text: str
-    ) -> None:
-        self.longpoll.arrived(topic, queue_id, next_offset, tag_code)
 
     def _queue_end(self, topic: str, queue_id: int) -> int:
         return self.store.queues.max_offset(topic, queue_id)
@@ -347,6 +377,11 @@ class Broker:
     # By the clock
 
     def _start_timers(self) -> None:
+        assert self._loop is not None
+        if self.config.debug_locks:
+            stacks = Path(self.settings.store_options.path("stacks"))
+            self._watchdog = Watchdog(self.watch, self.clock, self._loop, stacks)
+            self._watchdog.start()
         self._every("pulls", self._sweep_s, self._sweep, self._sweep_s())
         flush_s = self.config.flush_offsets_interval_ms / 1000
         self._every("offsets", lambda: flush_s, self._savers["consumerOffset.json"].poke, 10)
@@ -354,7 +389,7 @@ class Broker:
         self._every("notices", lambda: 15.0, partial(clients.tell_postponed, self), 30)
         if self.config.broker_id == 0:
             self._every("delays", lambda: ROUND_MS / 1000, self._deliver_delayed, FIRST_ROUND_MS / 1000)
-            self._every("progress", lambda: 10.0, self._savers["delayOffset.json"].poke, 10)
+            self._every("progress", lambda: 10.0, self._save_progress, 10)
         self._every("slow groups", lambda: 180.0, self._protect, 180)
 
     def _every(self, name: str, interval_s: Callable[[], float], act: Callable[[], object], first_s: float) -> None:
@@ -375,10 +410,12 @@ class Broker:
             logger.warning("swept parked pulls slowly took_ms=%d count=%d", took_s * 1000, self.longpoll.count)
 
     def _deliver_delayed(self) -> None:
-        self.delays.deliver(self.store, self.clock.now_ms(), self._delivered)
+        """A backlog is worked off without waiting for the next round, but not without serving others in between."""
+        if self.delays.deliver(self.store) and "delays" in self._timers:
+            self._soon(self._deliver_delayed)
 
-    def _delivered(self, topic: str, size: int) -> None:
-        self.stats.put(topic, 0, 1, size)
+    def _delivered(self, topic: str, queue_id: int, record_bytes: int) -> None:
+        self.stats.put(topic, queue_id, 1, record_bytes)
 
     def _protect(self) -> None:
         """Groups that read too far behind are switched off until an operator switches them on."""
@@ -389,15 +426,19 @@ class Broker:
 
 def _address_bytes(host: str) -> bytes:
     """The address as a record has it; a name is looked up once, at the start."""
+    try:
+        return _literal_bytes(host) or socket.inet_aton(socket.gethostbyname(host))
+    except OSError as error:
+        raise CometError(f"brokerIP1={host} is neither an address nor a name that can be looked up: {error}") from error
+
+
+def _literal_bytes(host: str) -> bytes | None:
     for family in (socket.AF_INET, socket.AF_INET6):
         try:
             return socket.inet_pton(family, host.split("%")[0])
         except OSError:
             continue
-    try:
-        return socket.inet_aton(socket.gethostbyname(host))
-    except OSError as error:
-        raise CometError(f"brokerIP1={host} is neither an address nor a name that can be looked up: {error}") from error
+    return None
 
 
 def free_port() -> int:

@@ -147,7 +147,6 @@ EXPLAINED_KEYS: Final[dict[str, str]] = {
     "useABSLock": _ONE_LOOP,
     "spinLockCollisionRetreatOptimalDegree": _ONE_LOOP,
     "topicQueueLockNum": _ONE_LOOP,
-    "debugLockEnable": _ONE_LOOP,
     "transientStorePoolEnable": "not needed: segments are allocated ahead, and what is acked is in the kernel",
     "transientStorePoolSize": "there is no transient pool",
     "fastFailIfNoBufferInStorePool": "there is no transient pool",

@@ -194,6 +194,12 @@ class Store:
         data = queue.read(offset, count)
         return list(UNIT.iter_unpack(data[: len(data) // UNIT_BYTES * UNIT_BYTES]))
 
+    def extended_tag_code(self, topic: str, queue_id: int, address: int) -> int | None:
+        """The tag code behind an address of the queue's extension; None if it cannot be read."""
+        ext = self.queues.ext(topic, queue_id)
+        unit = None if ext is None else ext.get(address)
+        return None if unit is None else unit.tags_code
+
     def message_at(self, physical_offset: int, record_bytes: int | None = None) -> StoredMessage | None:
         """The message whose record starts there; None if there is none (any more)."""
         record = self.lookup.record_at(physical_offset, record_bytes)

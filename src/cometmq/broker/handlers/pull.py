@@ -10,15 +10,19 @@ Answers with codes 0, 19, 20 and 21 always say where to go on. The remark is the
 
 from __future__ import annotations
 
+import logging
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from cometmq.broker import filters
 from cometmq.broker.filters import Subscription
+from cometmq.broker.forbidden import Forbidden
+from cometmq.broker.groups import SYSTEM_GROUP_PREFIX
 from cometmq.broker.longpoll import Waiter
-from cometmq.broker.sessions import BROADCASTING
+from cometmq.broker.sessions import BROADCASTING, CONSUME_ACTIVELY
 from cometmq.broker.systemtopics import PERM_READ
 from cometmq.broker.table import Entry
+from cometmq.errors import RequestError
 from cometmq.net.connection import Connection
 from cometmq.store.results import GetResult, GetStatus
 from cometmq.wire.codes import Request, Response
@@ -29,18 +33,16 @@ if TYPE_CHECKING:
     from cometmq.broker.server import Broker
     from cometmq.wire.bodies import SubscriptionGroupConfig, TopicConfig
 
+logger = logging.getLogger(__name__)
+
 FLAG_COMMIT: Final = 1
 FLAG_SUSPEND: Final = 2
 FLAG_SUBSCRIPTION: Final = 4
 
 # Some old clients send nanoseconds; none waits longer than 30 s for its answer.
 HOLD_MS_MAX: Final = 60_000
-
-FORBIDDEN_BROKER: Final = 1
-FORBIDDEN_GROUP: Final = 2
-FORBIDDEN_TOPIC: Final = 3
-FORBIDDEN_BROADCAST: Final = 4
-FORBIDDEN_GROUP_TOPIC: Final = 5
+# What one pull may ask for. The store returns at most 32 as it is set, but looks through as many entries as asked for.
+COUNT_MAX: Final = 10_000
 
 _NAMES: Final = {
     GetStatus.FOUND: "FOUND",
@@ -64,20 +66,6 @@ _CODES: Final = {
     GetStatus.OFFSET_TOO_SMALL: Response.PULL_OFFSET_MOVED,
     GetStatus.OFFSET_RESET: Response.PULL_OFFSET_MOVED,
 }
-
-
-class Refused(Exception):
-    """A pull that may not be served; `forbidden` tells the client which rule it is."""
-
-    def __init__(self, code: int, remark: str, forbidden: int = 0) -> None:
-        super().__init__(remark)
-        self.code = code
-        self.remark = remark
-        self.forbidden = forbidden
-
-    def answer(self, request: Command) -> Command:
-        ext = {"forbiddenType": str(self.forbidden)} if self.forbidden else {}
-        return reply(request, self.code, self.remark, ext)
 
 
 class Pull:
@@ -106,8 +94,8 @@ def pull_message(broker: Broker, connection: Connection, request: Command) -> Co
     """Requests 11 and 361."""
     try:
         pull = _check(broker, connection, request, PullMessage.decode(request.ext))
-    except Refused as refused:
-        return refused.answer(request)
+    except Forbidden as forbidden:
+        return _answer_to(request, forbidden)
     return _read(broker, pull, True, 0)
 
 
@@ -116,10 +104,30 @@ def pull_again(broker: Broker, waiter: Waiter) -> None:
     request = waiter.request
     try:
         answer = _read(broker, _check(broker, waiter.connection, request, waiter.header), False, 0)
-    except Refused as refused:
-        answer = refused.answer(request)
+    except Exception as error:
+        answer = _answer_to(request, error)
     if answer is not None:
         waiter.connection.answer(request, answer)
+
+
+def _go_on(broker: Broker, pull: Pull, first_pass: bool, cold: GetResult) -> None:
+    """What a cold read needs is in memory now."""
+    try:
+        answer = _read(broker, pull, first_pass, cold.cold_units)
+    except Exception as error:
+        answer = _answer_to(pull.request, error)
+    if answer is not None:
+        pull.connection.answer(pull.request, answer)
+
+
+def _answer_to(request: Command, error: Exception) -> Command:
+    """The answer to a pull that failed."""
+    if isinstance(error, Forbidden):
+        return reply(request, error.code, error.remark, {"forbiddenType": str(error.rule)})
+    if isinstance(error, RequestError):
+        return reply(request, error.code, error.remark)
+    logger.error("fail pull code=%d ext=%s", request.code, request.ext, exc_info=error)
+    return reply(request, Response.SYSTEM_ERROR, f"{type(error).__name__}: {error}"[:512])
 
 
 # Checks
@@ -128,35 +136,30 @@ def pull_again(broker: Broker, waiter: Waiter) -> None:
 def _check(broker: Broker, connection: Connection, request: Command, header: PullMessage) -> Pull:
     settings = broker.config
     if not settings.readable:
-        raise Refused(
-            Response.NO_PERMISSION,
-            f"broker {settings.broker_name} is not readable (brokerPermission)",
-            FORBIDDEN_BROKER,
-        )
+        raise Forbidden(f"broker {settings.broker_name} is not readable (brokerPermission)", Forbidden.BROKER)
     if request.code == Request.LITE_PULL_MESSAGE and not settings.lite_pull_enabled:
-        raise Refused(Response.NO_PERMISSION, "lite pull is switched off (litePullMessageEnable)", FORBIDDEN_BROKER)
+        raise Forbidden("lite pull is switched off (litePullMessageEnable)", Forbidden.BROKER)
     group = broker.groups.find(header.consumer_group)
     if group is None:
-        raise Refused(
+        raise RequestError(
             Response.SUBSCRIPTION_GROUP_NOT_EXIST,
             f"consumer group {header.consumer_group} does not exist: create it, or set "
             "autoCreateSubscriptionGroup=true",
         )
     if not group.consume_enable:
-        raise Refused(
-            Response.NO_PERMISSION,
+        raise Forbidden(
             f"consumer group {header.consumer_group} may not consume (consumeEnable=false): enable the group",
-            FORBIDDEN_GROUP,
+            Forbidden.GROUP,
         )
     topic = broker.topics.get(header.topic)
     if topic is None:
-        raise Refused(Response.TOPIC_NOT_EXIST, f"topic {header.topic} does not exist on broker {settings.broker_name}")
-    if not topic.perm & PERM_READ:
-        raise Refused(
-            Response.NO_PERMISSION, f"topic {header.topic} may not be read (perm {topic.perm})", FORBIDDEN_TOPIC
+        raise RequestError(
+            Response.TOPIC_NOT_EXIST, f"topic {header.topic} does not exist on broker {settings.broker_name}"
         )
+    if not topic.perm & PERM_READ:
+        raise Forbidden(f"topic {header.topic} may not be read (perm {topic.perm})", Forbidden.TOPIC)
     if not 0 <= header.queue_id < topic.read_queue_nums:
-        raise Refused(
+        raise RequestError(
             Response.INVALID_PARAMETER,
             f"queue {header.queue_id} does not exist: topic {header.topic} has {topic.read_queue_nums} read queues",
         )
@@ -164,7 +167,9 @@ def _check(broker: Broker, connection: Connection, request: Command, header: Pul
     if not subscription.is_tag:
         fault = filters.fault_of(subscription.data.expression_type, settings.property_filter_enabled)
         if fault is not None:
-            raise Refused(fault[0], fault[1])
+            raise RequestError(fault[0], fault[1])
+    if settings.reject_pull_consumers:
+        _check_connected(broker, connection, header.consumer_group)
     return Pull(connection, request, header, topic, group, subscription)
 
 
@@ -175,36 +180,46 @@ def _subscription(broker: Broker, header: PullMessage, group: SubscriptionGroupC
         return subscription
     members = broker.consumers.get(header.consumer_group)
     if members is None:
-        raise Refused(
+        raise RequestError(
             Response.SUBSCRIPTION_NOT_EXIST,
             f"consumer group {header.consumer_group} has no member here: its heartbeat has not arrived yet",
         )
     if members.message_model == BROADCASTING and not group.consume_broadcast_enable:
-        raise Refused(
-            Response.NO_PERMISSION,
+        raise Forbidden(
             f"consumer group {header.consumer_group} may not consume by broadcasting (consumeBroadcastEnable=false)",
-            FORBIDDEN_BROADCAST,
+            Forbidden.BROADCAST,
         )
     if not broker.groups.may_read(header.consumer_group, header.topic):
-        raise Refused(
-            Response.NO_PERMISSION,
+        raise Forbidden(
             f"consumer group {header.consumer_group} is barred from topic {header.topic}",
-            FORBIDDEN_GROUP_TOPIC,
+            Forbidden.GROUP_TOPIC,
         )
     known = members.subscriptions.get(header.topic)
     if known is None:
-        raise Refused(
+        raise RequestError(
             Response.SUBSCRIPTION_NOT_EXIST,
             f"consumer group {header.consumer_group} does not subscribe to {header.topic}: all its members must "
             "subscribe to the same topics",
         )
     if known.version < header.sub_version:
-        raise Refused(
+        raise RequestError(
             Response.SUBSCRIPTION_NOT_LATEST,
             f"the subscription of {header.consumer_group} to {header.topic} is of version {known.version}, the pull "
             f"wants {header.sub_version}: the heartbeat with it has not arrived yet",
         )
     return known
+
+
+def _check_connected(broker: Broker, connection: Connection, name: str) -> None:
+    """With rejectPullConsumerEnable a group that pulls by itself is served only where it sends its heartbeats."""
+    if name.startswith(SYSTEM_GROUP_PREFIX):
+        return
+    members = broker.consumers.get(name)
+    if members is None or (members.consume_type == CONSUME_ACTIVELY and connection not in members.members):
+        raise RequestError(
+            Response.SUBSCRIPTION_NOT_EXIST,
+            f"consumer group {name} is not connected here, and pull consumers are refused (rejectPullConsumerEnable)",
+        )
 
 
 # Reading
@@ -214,51 +229,33 @@ def _read(broker: Broker, pull: Pull, first_pass: bool, loaded_units: int) -> Co
     header = pull.header
     reset = broker.offsets.take_reset(header.consumer_group, header.topic, header.queue_id)
     if reset is not None:
-        result = _moved(broker, header, reset)
-    else:
-        matches = pull.subscription.matches
-        found = broker.store.get(
-            header.topic,
-            header.queue_id,
-            header.queue_offset,
-            header.max_msg_nums,
-            unit_filter=None if matches is None else partial(_tag_passes, matches),
-            loaded_units=loaded_units,
+        # An offset that rides on this pull is from before the reset.
+        low, high = broker.store.queue_bounds(header.topic, header.queue_id)
+        return _answer(broker, pull, GetResult(GetStatus.OFFSET_RESET, reset, low, high), False)
+    matches = pull.subscription.matches
+    found = broker.store.get(
+        header.topic,
+        header.queue_id,
+        header.queue_offset,
+        min(header.max_msg_nums, COUNT_MAX),
+        unit_filter=None if matches is None else partial(_tag_passes, matches),
+        loaded_units=loaded_units,
+    )
+    if found is None:
+        return reply(pull.request, Response.SYSTEM_ERROR, "the store is closed or cannot be read")
+    if found.cold:
+        broker.background.load_pages(found, partial(_go_on, broker, pull, first_pass, found))
+        return None
+    if first_pass and header.sys_flag & FLAG_COMMIT:
+        broker.offsets.commit(
+            header.consumer_group, header.topic, header.queue_id, header.commit_offset, pull.connection.peer_text
         )
-        if found is None:
-            return reply(pull.request, Response.SYSTEM_ERROR, "the store is closed or cannot be read")
-        if found.cold:
-            broker.background.load_pages(found, partial(_go_on, broker, pull, first_pass, found))
-            return None
-        result = found
-    if first_pass:
-        _commit(broker, pull)
-    return _answer(broker, pull, result, first_pass)
+    return _answer(broker, pull, found, first_pass)
 
 
 def _tag_passes(matches: filters.TagMatch, tag_code: int | None, _extension: object) -> bool:
     """An entry whose extension cannot be read has no code; the client decides about it."""
     return tag_code is None or matches(tag_code)
-
-
-def _go_on(broker: Broker, pull: Pull, first_pass: bool, cold: GetResult) -> None:
-    """What a cold read needs is in memory now."""
-    answer = _read(broker, pull, first_pass, cold.cold_units)
-    if answer is not None:
-        pull.connection.answer(pull.request, answer)
-
-
-def _moved(broker: Broker, header: PullMessage, offset: int) -> GetResult:
-    low, high = broker.store.queue_bounds(header.topic, header.queue_id)
-    return GetResult(GetStatus.OFFSET_RESET, offset, low, high)
-
-
-def _commit(broker: Broker, pull: Pull) -> None:
-    header = pull.header
-    if header.sys_flag & FLAG_COMMIT:
-        broker.offsets.commit(
-            header.consumer_group, header.topic, header.queue_id, header.commit_offset, pull.connection.peer_text
-        )
 
 
 def _answer(broker: Broker, pull: Pull, result: GetResult, may_hold: bool) -> Command | None:
@@ -268,11 +265,10 @@ def _answer(broker: Broker, pull: Pull, result: GetResult, may_hold: bool) -> Co
         code = Response.PULL_NOT_FOUND if header.queue_offset == 0 else Response.PULL_OFFSET_MOVED
     else:
         code = _CODES[status]
+    broker.offsets.pull_commit(header.consumer_group, header.topic, header.queue_id, result.next_offset)
     if code == Response.PULL_NOT_FOUND and may_hold and header.sys_flag & FLAG_SUSPEND:
         _hold(broker, pull)
         return None
-    if code != Response.PULL_OFFSET_MOVED:
-        broker.offsets.pull_commit(header.consumer_group, header.topic, header.queue_id, result.next_offset)
     ext = {
         "suggestWhichBrokerId": str(_suggested_broker(broker, pull.group, result)),
         "nextBeginOffset": str(result.next_offset),

@@ -21,7 +21,7 @@ from cometmq.broker import retries
 from cometmq.broker.systemtopics import PERM_READ_WRITE
 from cometmq.broker.table import Entry
 from cometmq.broker.topics import UNIT_SUBSCRIPTION_FLAG
-from cometmq.errors import RequestError
+from cometmq.errors import RequestError, WireError
 from cometmq.net.connection import Connection
 from cometmq.store.puts import AppendRequest
 from cometmq.store.results import PUT_STATUS_NAMES, PutResult, PutStatus
@@ -29,12 +29,14 @@ from cometmq.wire.codes import Request, Response
 from cometmq.wire.command import Command, reply
 from cometmq.wire.headers import SendMessage
 from cometmq.wire.properties import Property, find, without
+from cometmq.wire.sysflag import MULTI_TAGS
 
 if TYPE_CHECKING:
     from cometmq.broker.server import Broker
     from cometmq.wire.bodies import TopicConfig
 
 UNIT_FLAG: Final = 1
+MULTI_TAG: Final = "MULTI_TAG"
 
 STATUS_CODES: Final = {
     PutStatus.OK: Response.SUCCESS,
@@ -55,16 +57,16 @@ STORED: Final = frozenset(
 
 def send_message(broker: Broker, connection: Connection, request: Command) -> Command | None:
     """Requests 10, 310 and 320."""
-    if request.code == Request.SEND_MESSAGE:
-        header = SendMessage.decode(request.ext)
-    else:
-        header = SendMessage.decode_v2(request.ext)
     try:
+        if request.code == Request.SEND_MESSAGE:
+            header = SendMessage.decode(request.ext)
+        else:
+            header = SendMessage.decode_v2(request.ext)
         return _send(broker, connection, request, header)
     except RequestError as error:
-        if broker.send_hooks:
-            broker.send_hooks.refused(request, error.code, error.remark)
-        return reply(request, error.code, error.remark, dict(broker.send_ext))
+        return _refuse(broker, request, error.code, error.remark)
+    except WireError as error:
+        return _refuse(broker, request, Response.SYSTEM_ERROR, str(error))
     except Exception as error:
         if broker.send_hooks:
             broker.send_hooks.refused(request, Response.SYSTEM_ERROR, str(error))
@@ -75,46 +77,41 @@ def _send(broker: Broker, connection: Connection, request: Command, header: Send
     if broker.send_hooks:
         broker.send_hooks.before(header, request)
     config = check_topic(broker, connection, header)
+    topic = header.topic
     queue_id = header.queue_id
     if queue_id < 0:
         queue_id = random.randrange(config.write_queue_nums or 1)  # noqa: S311 - spreads load, keeps no secret
     properties = header.properties
     if "POP_CK\x01" in properties:
         properties = without(properties, Property.POP_CK)
-    topic = header.topic
     batch = header.batch or request.code == Request.SEND_BATCH_MESSAGE
     if topic.startswith(names.RETRY_PREFIX):
         if batch:
             raise RequestError(Response.MESSAGE_ILLEGAL, f"a batch cannot be sent to the retry topic {topic}")
         topic, queue_id, properties = _retry_or_dead_letter(broker, header, queue_id, properties, request.version)
-    if "COMPACTION" in config.attributes.values() and find(properties, Property.KEYS) is None:
-        raise RequestError(Response.MESSAGE_ILLEGAL, f"topic {topic} is compacted by key: set KEYS on the message")
-
+    if config.attributes and not batch:
+        _check_keys(config, properties)
     unique_id = find(properties, Property.UNIQ_KEY)
-    added = broker.added_properties
-    if unique_id is None or _is_marked(properties):
-        unique_id = unique_id or broker.unique_ids.next(broker.clock.now_ms())
-        for name in (Property.MSG_REGION, Property.TRACE_ON, Property.CLUSTER, Property.UNIQ_KEY):
-            properties = without(properties, name)
-        added = f"{added}UNIQ_KEY\x01{unique_id}\x02"
-    if properties and not properties.endswith("\x02"):
-        properties += "\x02"
+    if unique_id is None:
+        unique_id = broker.unique_ids.next(broker.clock.now_ms())
+        properties = f"UNIQ_KEY\x01{unique_id}\x02{properties}"
     message = AppendRequest(
         topic,
         queue_id,
         request.body,
-        properties + added,
+        _with_marks(broker, properties),
         flag=header.flag,
-        sys_flag=header.sys_flag,
+        sys_flag=header.sys_flag | MULTI_TAGS if config.topic_filter_type == MULTI_TAG else header.sys_flag,
         born_time_ms=header.born_timestamp,
         born_host=broker.host_of(connection),
         reconsume_times=header.reconsume_times,
-        wait="WAIT\x01false" not in properties,
+        # Most clients write WAIT=true into every message.
+        wait="WAIT\x01false" not in properties or find(properties, Property.WAIT) != "false",
     )
     if batch:
         result = broker.put_batch(message)
     else:
-        if "TRAN_MSG\x01true" in properties and not (header.reconsume_times > 0 and "DELAY\x01" in properties):
+        if "TRAN_MSG\x01" in properties and _is_half(broker, header, properties):
             broker.prepare_transaction(message)
         result = broker.put(message)
     if broker.must_wait and broker.store.put_waiting(
@@ -124,9 +121,34 @@ def _send(broker: Broker, connection: Connection, request: Command, header: Send
     return _answer(broker, request, message, queue_id, unique_id, result, result.status)
 
 
-def _is_marked(properties: str) -> bool:
-    """Whether a message has what only a broker adds, as one that came here before."""
-    return "MSG_REGION\x01" in properties or "CLUSTER\x01" in properties or "TRACE_ON\x01" in properties
+def _with_marks(broker: Broker, properties: str) -> str:
+    """Where the message came in: region, trace switch and cluster. One that came here before has them already."""
+    if "MSG_REGION\x01" in properties:
+        for name in (Property.MSG_REGION, Property.TRACE_ON, Property.CLUSTER):
+            properties = without(properties, name)
+    if properties.endswith("\x02"):
+        return properties + broker.added_properties
+    return f"{properties}\x02{broker.added_properties}" if properties else broker.added_properties
+
+
+def _check_keys(config: TopicConfig, properties: str) -> None:
+    if config.attributes.get("cleanup.policy") == "COMPACTION" and find(properties, Property.KEYS) is None:
+        raise RequestError(
+            Response.MESSAGE_ILLEGAL, f"topic {config.topic_name} is compacted by key: set KEYS on the message"
+        )
+
+
+def _is_half(broker: Broker, header: SendMessage, properties: str) -> bool:
+    """The first part of a transaction; a delayed copy for another try no longer is."""
+    if (find(properties, Property.TRAN_MSG) or "").lower() != "true":
+        return False
+    return not (header.reconsume_times > 0 and broker.delays.level_of(properties) > 0)
+
+
+def _refuse(broker: Broker, request: Command, code: int, remark: str) -> Command:
+    if broker.send_hooks:
+        broker.send_hooks.refused(request, code, remark)
+    return reply(request, code, remark, dict(broker.send_ext))
 
 
 def check_topic(broker: Broker, connection: Connection, header: SendMessage) -> TopicConfig:
@@ -140,14 +162,15 @@ def check_topic(broker: Broker, connection: Connection, header: SendMessage) -> 
         )
     topic = header.topic
     config = broker.topics.get(topic)
-    if config is None or not settings.writable:
-        if config is not None and config.order:
-            raise RequestError(
-                Response.NO_PERMISSION, f"broker {settings.broker_name} is not writable (brokerPermission)"
-            )
+    if config is None:
         fault = names.topic_fault(topic)
         if fault:
             raise RequestError(Response.INVALID_PARAMETER, fault)
+    elif config.order and not settings.writable:
+        raise RequestError(
+            Response.NO_PERMISSION,
+            f"broker {settings.broker_name} is not writable (brokerPermission), and {topic} is an ordered topic",
+        )
     if topic in names.SEND_FORBIDDEN_TOPICS:
         raise RequestError(Response.NO_PERMISSION, f"sending to the system topic {topic} is forbidden")
     if config is None:
@@ -225,10 +248,7 @@ def _answer(
 ) -> Command:
     code = STATUS_CODES.get(status, Response.SYSTEM_ERROR)
     if status not in STORED:
-        remark = _remark(broker, status, result)
-        if broker.send_hooks:
-            broker.send_hooks.refused(request, code, remark)
-        return reply(request, code, remark, dict(broker.send_ext))
+        return _refuse(broker, request, code, _remark(broker, status, result))
     broker.stats.put(message.topic, message.queue_id, result.count, result.record_bytes)
     ids = broker.offset_ids(result)
     if broker.send_hooks:
@@ -240,9 +260,7 @@ def _answer(
         "queueOffset": str(result.queue_offset),
     }
     ext.update(broker.send_ext)
-    if status == PutStatus.OK:
-        return reply(request, 0, None, ext)
-    return reply(request, code, PUT_STATUS_NAMES[status], ext)
+    return reply(request, code, None if status == PutStatus.OK else PUT_STATUS_NAMES[status], ext)
 
 
 def _remark(broker: Broker, status: int, result: PutResult) -> str:
