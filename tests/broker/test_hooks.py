@@ -175,6 +175,7 @@ def test_one_way_messages_and_batches_are_seen_too(tmp_path: Path) -> None:
             assert answer.code == Response.SUCCESS
             assert [context.messages for context in witness.afters] == [1, 1, 3]
             assert witness.afters[2].message_id.count(",") == 2
+            assert not running.broker.send_hooks._open
 
     run(check())
 

@@ -273,6 +273,21 @@ def test_the_pace_is_known_from_the_first_second_on() -> None:
     assert bench.stats.pace.rates().put == [2.0, 2.0, 2.0]
 
 
+@pytest.mark.mission("MO-01")
+def test_the_store_knows_its_longest_read() -> None:
+    bench = Bench()
+    bench.put("T")
+
+    def slow(_code: int | None, _extension: object) -> bool:
+        bench.clock.advance(0.25)
+        return True
+
+    assert bench.store.reading.longest_s == 0.0
+    bench.store.get("T", 0, 0, 1, unit_filter=slow)
+    bench.store.get("T", 0, 0, 1)
+    assert bench.store.reading.longest_s == 0.25
+
+
 def test_nothing_runs_after_the_stop() -> None:
     bench = Bench()
     bench.put("T")
