@@ -11,10 +11,12 @@ from cometmq.store.commitlog import CommitLog
 from cometmq.store.disk import OsDisk
 from cometmq.store.dispatch import Dispatcher, parse_delay_levels
 from cometmq.store.fakedisk import FakeDisk
+from cometmq.store.puts import AppendRequest
 from cometmq.store.results import GetStatus, PutStatus
+from cometmq.wire.batch import encode_batch
 from cometmq.wire.hashing import java_string_hash
 from cometmq.wire.message import decode_record
-from cometmq.wire.properties import decode_text
+from cometmq.wire.properties import decode_text, encode
 from cometmq.wire.sysflag import TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from tests.support.golden import golden_commitlog, golden_messages
 from tests.support.logs import message, records
@@ -339,3 +341,17 @@ def test_the_log_refuses_what_dispatch_could_not_place(caplog: pytest.LogCapture
     parts = Parts()
     assert isinstance(parts.log, CommitLog)
     assert parts.log.append(message("")).status == PutStatus.MESSAGE_ILLEGAL
+
+
+def test_a_batch_of_one_is_known_by_the_properties_of_its_member() -> None:
+    """The request has properties of its own; they are not those of the record."""
+    parts = Parts()
+    member = (0, b"only", encode({"KEYS": "k1", "TAGS": "TagA"}))
+    request = AppendRequest("TopicA", 0, encode_batch([member]), encode({"KEYS": "other", "TAGS": "Other"}).decode())
+    result = parts.log.append_batch(request)
+    parts.dispatcher.appended(request, result)
+    (found,) = parts.lookup.query("TopicA", "k1", 8, 0, 1 << 60).records
+    assert decode_record(found).body == b"only"
+    assert parts.lookup.query("TopicA", "other", 8, 0, 1 << 60).records == []
+    queue = parts.queues.queue("TopicA", 0)
+    assert queue.unit(0) == (0, result.record_bytes, java_string_hash("TagA"))

@@ -96,7 +96,7 @@ class Dispatcher:
         """Call this after every append. Does what the confirm offset allows."""
         if (
             result.physical_offset == self.position
-            and result.count == 1
+            and not result.lengths
             and result.status == PutStatus.OK
             and result.end_offset <= self.target
             and self._index_failures == 0
