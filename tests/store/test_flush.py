@@ -241,3 +241,12 @@ def test_the_files_synced_before_the_failing_one_count() -> None:
     assert bench.log.flushed_offset == 4096
     # The first one is on disk; yet after the failure no promise is made any more.
     assert {status for _, status in bench.answers} == {PutStatus.SERVICE_NOT_AVAILABLE}
+
+
+def test_deadlines_that_are_no_round_numbers_pass_too() -> None:
+    bench = Bench()
+    for number in range(60):
+        bench.put(str(number))
+        bench.clock.advance(0.0113)
+    bench.clock.advance(10)
+    assert bench.answers == [(str(number), PutStatus.FLUSH_DISK_TIMEOUT) for number in range(60)]
