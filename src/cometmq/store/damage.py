@@ -18,6 +18,7 @@ _MAGICS: Final = tuple((magic & 0xFFFFFFFF).to_bytes(4, "big") for magic in (MAG
 _MAGIC_AT: Final = 4
 _SIZE: Final = Struct(">i")
 _BLOCK_BYTES: Final = 1 << 20
+_ZEROS: Final = bytes(_BLOCK_BYTES)
 
 
 class Damage(NamedTuple):
@@ -50,6 +51,8 @@ def next_record(segment: Segment, position: int, limit: int) -> int:
 
 def _candidates(block: bytes) -> list[int]:
     found: list[int] = []
+    if block == _ZEROS[: len(block)]:
+        return found
     for magic in _MAGICS:
         at = block.find(magic)
         while at >= 0:

