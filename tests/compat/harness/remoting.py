@@ -109,3 +109,9 @@ def create_topic(broker: str, topic: str, queues: int = 4, perm: int = 6) -> Non
     answer = call(broker, 17, ext)
     if answer.code != 0:
         raise RuntimeError(f"broker {broker} refused topic {topic}: code {answer.code}, {answer.remark}")
+
+
+def create_group(broker: str, group: str) -> None:
+    answer = call(broker, 200, body=json.dumps({"groupName": group}).encode())
+    if answer.code != 0:
+        raise RuntimeError(f"broker {broker} refused group {group}: code {answer.code}, {answer.remark}")

@@ -30,8 +30,10 @@ from tests.compat.harness.processes import Child
 RUN_TIMEOUT_S = 30.0
 INTERRUPT_TIMEOUT_S = 5.0
 
-# A consumer whose first look at its group came too early looks again after this, instead of 20 s.
-PROMPT_CLIENT = ("-Drocketmq.client.rebalance.waitInterval=1000",)
+# A consumer whose first look at its group came too early looks again after this, instead of 20 s. And told of a change
+# it looks at once, not 1 s after its start: then, too, is its first periodic heartbeat, and the one that has to tell
+# the broker of new queues is left out when it meets another.
+PROMPT_CLIENT = ("-Drocketmq.client.rebalance.waitInterval=1000", "-Drocketmq.client.rebalance.minInterval=100")
 
 # Packages that both lines of releases have.
 IMPORTS = (
