@@ -54,7 +54,7 @@ def broker_settings(directory: Path, **texts: object) -> LiveSettings:
 
 @asynccontextmanager
 async def running_broker(
-    directory: Path, clock: Clock | None = None, disk: Disk | None = None, **texts: object
+    directory: Path, clock: Clock | None = None, disk: Disk | None = None, /, **texts: object
 ) -> AsyncIterator[Broker]:
     broker = Broker(broker_settings(directory, **texts), clock, disk)
     await broker.start()
