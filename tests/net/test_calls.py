@@ -16,6 +16,7 @@ from cometmq.net.connection import Connection
 from cometmq.net.dispatch import Dispatcher, Family
 from cometmq.net.limits import Limits
 from cometmq.wire.command import FLAG_ONEWAY, ROCKETMQ, Command, encode, reply, request
+from tests.support.aio import run
 from tests.support.net import ECHO, PARK, Parking, RawPeer, asked, echo, echo_dispatcher, serving, until
 from tests.support.tcp_proxy import TcpProxy
 
@@ -208,8 +209,6 @@ def test_a_third_call_without_a_permit_fails_when_its_time_is_over(run_on: Run) 
 
 
 def test_the_line_for_permits_is_bounded() -> None:
-    from tests.support.aio import run
-
     async def main() -> None:
         async with serving() as server:
             client = Client(limits=Limits(calls_max=1, calls_waiting_max=2))
@@ -224,6 +223,29 @@ def test_the_line_for_permits_is_bounded() -> None:
             assert [type(end) for end in ends].count(SendFailed) == 2
 
     run(main())
+
+
+def test_a_call_in_line_fails_as_soon_as_its_connection_is_gone(run_on: Run) -> None:
+    """The permit it waits for is held by a call on another connection, and stays so."""
+
+    async def main() -> None:
+        async with serving() as server, TcpProxy.before(server.port) as proxy:
+            client = Client(limits=Limits(calls_max=1))
+            address = f"127.0.0.1:{server.port}"
+            await client.call(proxy.address, request(ECHO), 5)
+            holding = asyncio.ensure_future(client.call(address, request(PARK), 20))
+            await until(lambda: server.endpoint.waiting == 1)
+            waiting = asyncio.ensure_future(client.call(proxy.address, request(ECHO), 20))
+            await until(lambda: client.endpoint.calls.twoway.waiting)
+            proxy.cut()
+            with pytest.raises(SendFailed, match="before the request was written"):
+                await waiting
+            assert not holding.done()
+            await client.stop()
+            with pytest.raises(ConnectionLost):
+                await holding
+
+    run_on(main())
 
 
 @pytest.mark.mission("RM-11")

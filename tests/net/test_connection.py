@@ -12,6 +12,7 @@ from cometmq.net.connection import Connection
 from cometmq.net.dispatch import Dispatcher, Family
 from cometmq.net.limits import Limits
 from cometmq.wire.command import JSON, ROCKETMQ, Command, encode, reply
+from tests.support.aio import run
 from tests.support.net import ECHO, PARK, Parking, RawPeer, asked, echo, echo_dispatcher, serving, until
 
 Run = Callable[..., Any]
@@ -118,7 +119,35 @@ def test_random_damage_ends_in_an_answer_or_a_closed_connection() -> None:
             await until(lambda: len(server.connections) == 0)
             assert server.endpoint.partial_bytes == 0
 
-    from tests.support.aio import run
+    run(main())
+
+
+class FakeTransport:
+    """Takes everything and reports nothing."""
+
+    def get_extra_info(self, name: str) -> tuple[str, int] | None:
+        return ("192.0.2.1", 1) if name in ("peername", "sockname") else None
+
+    def set_write_buffer_limits(self, high: int) -> None:
+        pass
+
+    def write(self, data: bytes) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def test_trouble_is_reported_once_however_it_goes_on() -> None:
+    async def main() -> None:
+        events = Events()
+        async with serving(events=events) as server:
+            connection = Connection(server.endpoint, True)
+            connection.connection_made(FakeTransport())
+            connection.data_received(MALFORMED["negative length"])
+            connection.data_received(b"more of it")
+            connection.connection_lost(ConnectionResetError())
+            assert events.seen == ["connect", "exception WireError", "close"]
 
     run(main())
 

@@ -59,7 +59,13 @@ MATRIX = [
 @pytest.mark.mission("RM-15")
 @pytest.mark.parametrize(("mode", "with_files", "plain", "secure"), MATRIX)
 def test_mode_and_first_byte_decide(
-    run_on: Run, tmp_path: Path, mode: str, with_files: bool, plain: bool, secure: bool
+    run_on: Run,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    mode: str,
+    with_files: bool,
+    plain: bool,
+    secure: bool,
 ) -> None:
     async def main() -> None:
         settings = TlsSettings(mode, **(server_files(tmp_path) if with_files else {}))
@@ -69,6 +75,10 @@ def test_mode_and_first_byte_decide(
                 assert await is_served(server.port, secure=True) is secure
 
     run_on(main())
+    refusals = [record.message for record in caplog.records if "close connection" in record.message]
+    assert bool(refusals) == (not plain or not secure)
+    if mode == "disabled":
+        assert "TLS is disabled" in refusals[0]
 
 
 @pytest.mark.mission("RM-15")
@@ -210,7 +220,7 @@ def certificate_of(port: int) -> bytes:
 
 @pytest.mark.mission("NS-12")
 def test_a_replaced_pair_is_shown_to_new_connections_and_a_key_alone_changes_nothing(
-    run_on: Run, tmp_path: Path
+    run_on: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     old, new = pair("old"), pair("new")
     old_der, new_der = (ssl.PEM_cert_to_DER_cert(each.certificate.decode()) for each in (old, new))
@@ -226,6 +236,7 @@ def test_a_replaced_pair_is_shown_to_new_connections_and_a_key_alone_changes_not
 
                 replace(key, new.key)
                 clock.advance(10 * WATCH_S)
+                assert not caplog.records, "it is not even tried"
                 assert await asyncio.to_thread(certificate_of, server.port) == old_der
 
                 replace(certificate, new.certificate)
