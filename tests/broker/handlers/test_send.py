@@ -287,7 +287,7 @@ def test_the_record_is_built_from_the_request_and_the_socket(tmp_path: Path) -> 
         clock = ManualClock()
         async with running_broker(tmp_path, clock) as broker, RawPeer.connected(broker.port) as peer:
             given = {"KEYS": "k", "POP_CK": "gone", "UNIQ_KEY": "own-id", "CLUSTER": "elsewhere"}
-            fields = {"queue_id": 3, "flag": -5, "sys_flag": 0x100, "reconsume_times": 4}
+            fields: dict[str, Any] = {"queue_id": 3, "flag": -5, "sys_flag": 0x100, "reconsume_times": 4}
             answer = await peer.call(send_request("TopicA", b"body", properties=given, **fields))
             (message,) = stored(broker, "TopicA", 3)
             assert message.body == b"body"
