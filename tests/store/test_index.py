@@ -352,3 +352,48 @@ def test_properties_of_the_dispatched_message_are_those_of_the_record() -> None:
     parts = Parts(on_arrival=lambda *notice: seen.append(str(notice[6])))
     parts.put(KEYS="k1", TAGS="TagA")
     assert decode_text(seen[0]) == {"KEYS": "k1", "TAGS": "TagA"}
+
+
+@pytest.mark.parametrize("messages", range(20, 39))
+def test_a_message_whose_keys_lie_in_two_files_keeps_them_all_when_the_second_is_lost(messages: int) -> None:
+    disk = FakeDisk()
+    parts = Parts(disk, segment_bytes=1 << 16)
+    for number in range(messages):
+        parts.clock.advance(1)
+        parts.put(KEYS=f"a{number} b{number}", TAGS=f"t{number}")
+    parts.flush()
+    again = Parts(disk.kill(), parts.clock, segment_bytes=1 << 16)
+    for number, record in enumerate(again.read_all("TopicA", 0)):
+        offsets = [record.physical_offset]
+        assert again.index.query("TopicA", f"a{number}", 10, *EVER) == offsets
+        assert again.index.query("TopicA", f"b{number}", 10, *EVER) == offsets
+        assert again.index.query("TopicA", f"t{number}", 10, *EVER, TAG) == offsets
+
+
+def test_a_file_that_begins_in_the_last_ms_of_a_full_one_is_not_taken_for_safe() -> None:
+    disk = FakeDisk()
+    parts = Parts(disk)
+    for number in range(25):
+        parts.put(KEYS=f"k{number}")
+    parts.flush()
+    assert [file.is_full for file in parts.index.files] == [True, False]
+    assert parts.checkpoint.index_time_ms == parts.index.files[-1].end_time_ms
+    full, spoilt = disk.list_files(f"{ROOT}/index")
+    image = disk.kill()
+    image.open(f"{ROOT}/index/{spoilt}", -1, create=False, allocate=False).pwrite(40, bytes(28))
+    again = Parts(image, parts.clock)
+    assert all(again.index.query("TopicA", f"k{number}", 10, *EVER) for number in range(25))
+    assert full in image.list_files(f"{ROOT}/index")
+
+
+def test_keys_that_found_no_room_are_put_later_and_only_those() -> None:
+    disk = FakeDisk()
+    index = make_index(disk, index_entries=3)
+    index.put("TopicA", 100, 1000, "", "x", "")
+    disk.full_after(0)
+    with pytest.raises(DiskFull):
+        index.put("TopicA", 200, 1000, "", "y z", "")
+    disk.full_after(None)
+    index.put("TopicA", 200, 1000, "", "y z", "")
+    assert [index.query("TopicA", key, 10, *EVER) for key in "xyz"] == [[100], [200], [200]]
+    assert index.newest_offset == 200

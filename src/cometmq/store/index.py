@@ -16,7 +16,8 @@ ahead of need in pieces; a full disk shows as DiskFull and not as SIGBUS. Querie
 another thread.
 
 A file that became full is synced. Its end time goes to the checkpoint when the log is flushed as far as the file knows
-it: after a crash a file that ends later is deleted and made again from the log.
+it: after a crash a file that ends later, or is not full, is deleted and made again from the log. The keys of one message
+may lie in two files; if the second is lost, those keys are put again.
 """
 
 from __future__ import annotations
@@ -173,6 +174,21 @@ class IndexFile:
                 return
             number = previous
 
+    def has(self, key_hash: int, physical_offset: int) -> bool:
+        """Whether a message, one of the newest, has this hash: chains lead from new to old."""
+        number: int = _I32.unpack(self.file.pread(HEADER_BYTES + SLOT_BYTES * (key_hash % self.slots), SLOT_BYTES))[0]
+        entries_at = HEADER_BYTES + SLOT_BYTES * self.slots
+        while 0 < number < self.count:
+            entry_hash, entry_offset, _, previous = _ENTRY.unpack(
+                self.file.pread(entries_at + ENTRY_BYTES * number, ENTRY_BYTES)
+            )
+            if entry_offset < physical_offset or previous >= number:
+                return bool(entry_hash == key_hash and entry_offset == physical_offset)
+            if entry_hash == key_hash and entry_offset == physical_offset:
+                return True
+            number = previous
+        return False
+
     def overlaps(self, begin_ms: int, end_ms: int) -> bool:
         return begin_ms <= self.end_time_ms and end_ms >= self.begin_time_ms
 
@@ -207,6 +223,9 @@ class Index:
         """
         if physical_offset <= self.newest_offset:
             return
+        if self.files and self.files[-1].end_offset == physical_offset:
+            self._put_missing(topic, physical_offset, store_time_ms, unique_key, keys, tag)
+            return
         seeds = self._topic_hashes.get(topic)
         if seeds is None:
             seeds = self._add_topic(topic)
@@ -227,6 +246,21 @@ class Index:
             if file.end_offset == physical_offset and file.count > 1:
                 file.write_header()
                 self.newest_offset = physical_offset
+
+    def _put_missing(
+        self, topic: str, physical_offset: int, store_time_ms: int, unique_key: str, keys: str, tag: str
+    ) -> None:
+        """Complete a message whose first keys are there: the others lie in a file that is gone, or could not be put."""
+        texts = [f"{topic}#{key}" for key in (unique_key, *keys.split(" ")) if key]
+        if tag:
+            texts.append(f"{topic}#T#{tag}")
+        for text in texts:
+            text_hash = _hash_on(0, text)
+            key_hash = 0 if text_hash == -0x80000000 else abs(text_hash)
+            if not any(file.has(key_hash, physical_offset) for file in self.files[-2:]):
+                self._put_hash(text_hash, physical_offset, store_time_ms)
+        self.newest_offset = physical_offset
+        self.files[-1].write_header()
 
     def _add_topic(self, topic: str) -> tuple[int, int]:
         """The hashes of `topic#` and `topic#T#`, with which the hashes of all its keys and tags begin."""
@@ -304,7 +338,7 @@ class Index:
                     f"{self._file_bytes}: set them to what this store was made with, or move the file away"
                 )
             file = None if length == 0 else self._open(path)
-            if file is None or (crashed and file.end_time_ms > safe_time_ms) or not self._follows(file):
+            if file is None or (crashed and not _is_safe(file, safe_time_ms)) or not self._follows(file):
                 log.warning("removed index file path=%s crashed=%s", path, crashed)
                 self._disk.remove(path)
                 continue
@@ -326,7 +360,10 @@ class Index:
     def _set_newest(self) -> None:
         self.newest_offset = -1
         if self.files and (self.files[-1].count > 1 or len(self.files) > 1):
-            self.newest_offset = self.files[-1].end_offset
+            last = self.files[-1]
+            # A message whose keys go on in the next file is put again when that file is gone.
+            goes_on = last.is_full or last.count <= 1
+            self.newest_offset = last.end_offset - 1 if goes_on else last.end_offset
 
     def cut(self, log_end: int) -> bool:
         """Remove the files that know messages at `log_end` or behind it. True if there were any."""
@@ -379,6 +416,11 @@ class Index:
     def close(self) -> None:
         for file in self.files:
             file.close()
+
+
+def _is_safe(file: IndexFile, safe_time_ms: int) -> bool:
+    """Whether a crash cannot have spoilt it. Times alone do not say: a new file may begin in the ms of the full one."""
+    return file.is_full and file.end_time_ms <= safe_time_ms
 
 
 def _hash_on(seed: int, text: str) -> int:
