@@ -16,8 +16,8 @@ ahead of need in pieces; a full disk shows as DiskFull and not as SIGBUS. Querie
 another thread.
 
 A file that became full is synced. Its end time goes to the checkpoint when the log is flushed as far as the file knows
-it: after a crash a file that ends later, or is not full, is deleted and made again from the log. The keys of one message
-may lie in two files; if the second is lost, those keys are put again.
+it: after a crash a file that ends later, or is not full, is deleted and made again from the log. The keys of one
+message may lie in two files; if the second is lost, those keys are put again.
 """
 
 from __future__ import annotations
@@ -299,6 +299,7 @@ class Index:
             file.close()
             self._disk.remove(path)
             raise
+        self._disk.sync_dir(self._directory)
         self.files.append(file)
         return file
 
@@ -327,6 +328,7 @@ class Index:
 
     def load(self, crashed: bool, safe_time_ms: int) -> None:
         """Take what is in the directory; after a crash only the files that end at or before `safe_time_ms`."""
+        removed = False
         for name in self._disk.list_files(self._directory):
             path = os.path.join(self._directory, name)
             if len(name) != _NAME_DIGITS or not name.isdecimal():
@@ -341,10 +343,14 @@ class Index:
             if file is None or (crashed and not _is_safe(file, safe_time_ms)) or not self._follows(file):
                 log.warning("removed index file path=%s crashed=%s", path, crashed)
                 self._disk.remove(path)
+                removed = True
                 continue
             # What a crash could spoil is gone, and a full file was synced before its time went to the checkpoint.
             file.synced = file.is_full
             self.files.append(file)
+        if removed:
+            # For good: one that came back later would be taken for the file that was made in its place.
+            self._disk.sync_dir(self._directory)
         self._set_newest()
 
     def _open(self, path: str) -> IndexFile:
@@ -367,11 +373,14 @@ class Index:
 
     def cut(self, log_end: int) -> bool:
         """Remove the files that know messages at `log_end` or behind it. True if there were any."""
-        kept = len(self.files)
+        before = len(self.files)
         while self.files and self.newest_offset >= log_end:
             self._remove(len(self.files) - 1)
             self._set_newest()
-        return len(self.files) < kept
+        if len(self.files) == before:
+            return False
+        self._disk.sync_dir(self._directory)
+        return True
 
     def delete_expired(self, log_min: int) -> int:
         """Remove files that only know messages before `log_min`, never the last one. Returns how many."""
