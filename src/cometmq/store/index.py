@@ -259,6 +259,7 @@ class Index:
             key_hash = 0 if text_hash == -0x80000000 else abs(text_hash)
             if not any(file.has(key_hash, physical_offset) for file in self.files[-2:]):
                 self._put_hash(text_hash, physical_offset, store_time_ms)
+        self.files[-1].write_header()
         self.newest_offset = physical_offset
         self.files[-1].write_header()
 

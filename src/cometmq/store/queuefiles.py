@@ -77,7 +77,7 @@ class QueueFiles:
         self.written: int = 0
         # Where the bytes begin that a power cut may take; -1: there are none.
         self.unsynced_from: int = -1
-        # False: a file was made whose name a power cut may take.
+        # False: files were made or removed, and a power cut may undo that.
         self.named: bool = True
         self.tail: bytearray = bytearray()
 
@@ -185,6 +185,7 @@ class QueueFiles:
         self.tail.clear()
         while self.starts and self.starts[-1] >= position and len(self.starts) > 1:
             self.open_files.remove(self.path(self.starts.pop()))
+            self.named = False
         if self.starts:
             self._zero_from(position)
         self.end = self.written = position
@@ -209,6 +210,7 @@ class QueueFiles:
         """Remove all files; the next byte has position 0 unless `begin_at()` says otherwise."""
         while self.starts:
             self.open_files.remove(self.path(self.starts.pop()))
+            self.named = False
         self.tail.clear()
         self.end = self.written = 0
         self.unsynced_from = -1

@@ -308,6 +308,7 @@ class Segments:
         Zeros, because a whole record left behind the end would come back to life when a shorter log grows up to it.
         """
         kept: list[Segment] = []
+        behind: list[Segment] = []
         for segment in self.segments:
             if segment.end <= offset:
                 kept.append(segment)
@@ -317,8 +318,13 @@ class Segments:
                     segment.file.sync()
                 kept.append(segment)
             else:
-                log.warning("removed segment behind the end path=%s end=%d", segment.file.path, offset)
-                self._remove_file(segment)
+                behind.append(segment)
+        # The last one first, so that a crash in between leaves no gap; and for good, or its records come back.
+        for segment in reversed(behind):
+            log.warning("removed segment behind the end path=%s end=%d", segment.file.path, offset)
+            self._remove_file(segment)
+        for directory in sorted({os.path.dirname(segment.file.path) for segment in behind}):
+            self.disk.sync_dir(directory)
         self.segments = kept
         self.flushed_offset = min(offset, self.max_offset) if kept else offset
 
