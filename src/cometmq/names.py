@@ -29,6 +29,10 @@ SYSTEM_PREFIX: Final = "rmq_sys_"
 
 AUTO_CREATE_TOPIC: Final = "TBW102"
 SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
+# Messages of transactions that are not decided, which of them are, and which nobody decided in time.
+HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
+OP_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+GIVEN_UP_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
 
 _ALLOWED: Final = re.compile(r"[%|\-_0-9A-Za-z]+", re.ASCII)
 _SEGMENT: Final = re.compile(r"[0-9]{20}", re.ASCII)
@@ -37,11 +41,11 @@ _SEGMENT: Final = re.compile(r"[0-9]{20}", re.ASCII)
 SEND_FORBIDDEN_TOPICS: Final = frozenset(
     {
         SCHEDULE_TOPIC,
-        "RMQ_SYS_TRANS_HALF_TOPIC",
-        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+        HALF_TOPIC,
+        OP_TOPIC,
         "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC",
         "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC",
-        "TRANS_CHECK_MAX_TIME_TOPIC",
+        GIVEN_UP_TOPIC,
         "SELF_TEST_TOPIC",
         "OFFSET_MOVED_EVENT",
     }

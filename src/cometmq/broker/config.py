@@ -65,7 +65,14 @@ class BrokerConfig:
     # Send
     start_accept_send_ms: int = setting("startAcceptSendRequestTimeStamp", 0, NOW, most=I64_MAX)
     store_reply_messages: bool = setting("storeReplyMessageEnable", True, NOW)
+
+    # Transactions
     reject_transactions: bool = setting("rejectTransactionMessage", False, NOW)
+    transaction_timeout_ms: int = setting("transactionTimeOut", 6_000, NOW)
+    transaction_checks_max: int = setting("transactionCheckMax", 15, NOW)
+    transaction_check_interval_ms: int = setting("transactionCheckInterval", 30_000, NOW, least=1)
+    op_bytes_max: int = setting("transactionOpMsgMaxSize", 4_096, NOW, least=1)
+    op_interval_ms: int = setting("transactionOpBatchInterval", 3_000, NOW, least=1)
 
     # Pull and consume
     long_polling: bool = setting("longPollingEnable", True, NOW)

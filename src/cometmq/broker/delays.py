@@ -21,7 +21,7 @@ from typing import Final, Protocol
 
 from cometmq.broker.versions import first_version, next_version
 from cometmq.clock import Clock
-from cometmq.names import SCHEDULE_TOPIC
+from cometmq.names import HALF_TOPIC, SCHEDULE_TOPIC
 from cometmq.store.consumequeue_ext import is_address
 from cometmq.store.dispatch import parse_delay_levels
 from cometmq.store.puts import AppendRequest
@@ -33,8 +33,6 @@ from cometmq.wire.properties import Property, find, without
 from cometmq.wire.sysflag import enters_consume_queue
 
 log = logging.getLogger(__name__)
-
-HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
 
 FIRST_ROUND_MS: Final = 1_000
 ROUND_MS: Final = 100

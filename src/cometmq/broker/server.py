@@ -10,6 +10,9 @@
     silent clients    10 s          10 s
     delayed messages  1 s           100 ms
     delay progress    10 s          10 s
+    open halves       30 s          transactionCheckInterval          transactions.py
+    ended halves      3 s           transactionOpBatchInterval
+    half counts       10 s          10 s
     slow groups       3 min         3 min
     registration      10 s          30 s                              registration.py
 
@@ -45,9 +48,10 @@ from cometmq.broker.registration import Registration
 from cometmq.broker.sessions import Consumers, Producers
 from cometmq.broker.stats import Stats
 from cometmq.broker.topics import Topics
+from cometmq.broker.transactions import Transactions
 from cometmq.broker.watchdog import Watchdog
 from cometmq.clock import Clock, SystemClock, Timer
-from cometmq.errors import CometError, RequestError, StoreError
+from cometmq.errors import CometError, StoreError
 from cometmq.net.client import Client
 from cometmq.net.connection import Connection
 from cometmq.net.dispatch import Dispatcher
@@ -58,7 +62,7 @@ from cometmq.store.disk import Disk, OsDisk
 from cometmq.store.puts import AppendRequest
 from cometmq.store.results import PutResult, PutStatus
 from cometmq.store.store import Store
-from cometmq.wire.codes import Request, Response
+from cometmq.wire.codes import Request
 from cometmq.wire.message import encode_host
 from cometmq.wire.message_id import UniqueIds, encode_offset_id, join_ids, offset_id_prefix
 
@@ -108,6 +112,7 @@ class Broker:
         self.producers: Producers = Producers()
         self.queue_locks: QueueLocks = QueueLocks(config.lock_max_live_ms)
         self.delays: Delays = Delays(settings.store_options.delay_levels, self.clock, self._delivered)
+        self.transactions: Transactions = Transactions(self)
         self.stats: Stats = Stats(self._config, self.clock)
         self.send_hooks: SendHooks = SendHooks(self._config)
         self.watch: LoopWatch = LoopWatch(self.clock)
@@ -161,6 +166,8 @@ class Broker:
         self.background = Background(self.store, self._loop.call_soon_threadsafe)
         try:
             self._load("delayOffset.json", self.delays)
+            self._load("transactionMetrics", self.transactions.counts)
+            self.transactions.open()
             self.background.start()
             self.watch.start()
             await self.server.start(self.config.bind_address, self.port)
@@ -186,6 +193,7 @@ class Broker:
         await self._stop_serving(self.config.shut_down_wait_s if self.config.shut_down_gracefully else STOP_GRACE_S)
         self.stats.stop()
         await self.client.stop()
+        self.transactions.close()
         await self._await_dispatch()
         await self._save_all()
         await self._close_store()
@@ -295,13 +303,6 @@ class Broker:
     def put_batch(self, message: AppendRequest) -> PutResult:
         return self.store.put_batch(message)
 
-    def prepare_transaction(self, message: AppendRequest) -> None:
-        """Half messages are not built yet: to store one as a plain message would deliver what may be rolled back."""
-        raise RequestError(
-            Response.NO_PERMISSION,
-            f"broker {self.config.broker_name} takes no transactional messages in this version",
-        )
-
     def host_of(self, connection: Connection) -> bytes:
         """Where a message was born, as its record has it."""
         host = self._born_hosts.get(connection)
@@ -390,7 +391,19 @@ class Broker:
         if self.config.broker_id == 0:
             self._every("delays", lambda: ROUND_MS / 1000, self._deliver_delayed, FIRST_ROUND_MS / 1000)
             self._every("progress", lambda: 10.0, self._save_progress, 10)
+            self._start_transaction_timers()
         self._every("slow groups", lambda: 180.0, self._protect, 180)
+
+    def _start_transaction_timers(self) -> None:
+        def round_s() -> float:
+            return self.config.transaction_check_interval_ms / 1000
+
+        def tend_s() -> float:
+            return self.config.op_interval_ms / 1000
+
+        self._every("transactions", round_s, self.transactions.begin_round, round_s())
+        self._every("ops", tend_s, self._tend_transactions, tend_s())
+        self._every("half counts", lambda: 10.0, self._save_half_counts, 10)
 
     def _every(self, name: str, interval_s: Callable[[], float], act: Callable[[], object], first_s: float) -> None:
         def tick() -> None:
@@ -416,6 +429,13 @@ class Broker:
 
     def _delivered(self, topic: str, queue_id: int, record_bytes: int) -> None:
         self.stats.put(topic, queue_id, 1, record_bytes)
+
+    def _tend_transactions(self) -> None:
+        self.transactions.tend(save_progress=not self._savers["consumerOffset.json"].writing)
+
+    def _save_half_counts(self) -> None:
+        self.transactions.counts.keep_only(self.topics.table)
+        self._savers["transactionMetrics"].poke()
 
     def _protect(self) -> None:
         """Groups that read too far behind are switched off until an operator switches them on."""

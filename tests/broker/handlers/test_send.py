@@ -265,9 +265,9 @@ def test_a_compacted_topic_wants_keys(tmp_path: Path) -> None:
     run(main())
 
 
-def test_transactional_messages_are_refused_and_not_stored_as_plain_ones(tmp_path: Path) -> None:
+def test_transactional_messages_are_refused_where_they_are_switched_off(tmp_path: Path) -> None:
     async def main() -> None:
-        async with running_broker(tmp_path) as broker, Peer.of(broker) as peer:
+        async with running_broker(tmp_path, rejectTransactionMessage=True) as broker, Peer.of(broker) as peer:
             half = {"TRAN_MSG": "true", "PGROUP": "producers"}
             assert (await peer.send("TopicA", properties=half)).code == Response.NO_PERMISSION
             assert stored(broker, "TopicA") == []

@@ -26,6 +26,7 @@ from cometmq.wire.bodies import (
     TopicList,
     TopicRoute,
     TopicStats,
+    TransactionCounts,
 )
 from cometmq.wire.command import decode
 from cometmq.wire.json_dialect import loads
@@ -86,6 +87,7 @@ def config_file(name: str) -> Path:
         (SubscriptionGroupTable, "subscriptionGroup.json"),
         (ConsumerOffsetTable, "consumerOffset.json"),
         (DelayOffsetTable, "delayOffset.json"),
+        (TransactionCounts, "transactionMetrics"),
     ],
 )
 def test_a_config_file_of_a_java_broker_keeps_its_meaning(kind: type[Body], name: str) -> None:

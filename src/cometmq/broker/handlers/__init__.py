@@ -20,12 +20,14 @@ from cometmq.broker.handlers import (
     sendback,
     stats,
     topics,
+    transactions,
 )
 from cometmq.broker.table import Entry
 
 HANDLERS: Final[dict[int, Entry]] = {}
 for module in (
-    send, sendback, reply, pull, query, clients, offsets, locks, topics, groups, stats, config, relays, maintenance,
+    send, sendback, transactions, reply, pull, query, clients, offsets, locks, topics, groups, stats, config, relays,
+    maintenance,
 ):  # fmt: skip
     assert not HANDLERS.keys() & module.HANDLERS.keys(), f"{module.__name__} serves a code that another one serves"
     HANDLERS.update(module.HANDLERS)

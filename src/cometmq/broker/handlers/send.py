@@ -110,9 +110,9 @@ def _send(broker: Broker, connection: Connection, request: Command, header: Send
     )
     if batch:
         result = broker.put_batch(message)
+    elif "TRAN_MSG\x01" in properties and _is_half(broker, header, properties):
+        result = broker.transactions.put_half(message)
     else:
-        if "TRAN_MSG\x01" in properties and _is_half(broker, header, properties):
-            broker.prepare_transaction(message)
         result = broker.put(message)
     if broker.must_wait and broker.store.put_waiting(
         message, result, partial(_answer_later, broker, connection, request, message, queue_id, unique_id, result)

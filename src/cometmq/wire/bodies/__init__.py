@@ -64,8 +64,10 @@ from cometmq.wire.bodies.offsets import (
     QueueProgress,
     QueueTimeSpan,
     ResetOffsets,
+    TopicCount,
     TopicOffset,
     TopicStats,
+    TransactionCounts,
 )
 from cometmq.wire.bodies.pop import (
     BatchAck,
@@ -180,10 +182,12 @@ __all__ = [
     "TopicConfigAndMapping",
     "TopicConfigList",
     "TopicConfigTable",
+    "TopicCount",
     "TopicList",
     "TopicOffset",
     "TopicRoute",
     "TopicStats",
+    "TransactionCounts",
     "UserInfo",
     "decode_list",
     "encode_list",

@@ -176,3 +176,17 @@ class DelayOffsetTable(Body):
 
     data_version: DataVersion = field(default_factory=DataVersion)
     offset_table: dict[I32, I64] = {}
+
+
+class TopicCount(Body):
+    """How many messages of a topic there are, and when that last changed."""
+
+    count: I64 = 0
+    time_stamp: I64 = 0
+
+
+class TransactionCounts(Body):
+    """Undecided transactions by topic: the file transactionMetrics."""
+
+    data_version: DataVersion = field(default_factory=DataVersion)
+    transaction_count: dict[str, TopicCount] = {}
