@@ -34,59 +34,52 @@ BYTES: Final = 3
 
 # When, and the counter's three numbers then: times, count, bytes.
 Reading = tuple[float, int, int, int]
+NOTHING: Final[Reading] = (0.0, 0, 0, 0)
 
 
-class Window:
-    """`readings` is never empty; with a single one nothing has moved for as long as the window is."""
+def take(readings: list[Reading], interval_s: float, readings_max: int, reading: Reading) -> None:
+    """Add to a window. It is never empty; with a single reading nothing has moved for as long as it is."""
+    moved = readings[-1][1] != reading[1]
+    if len(readings) == 1:
+        if not moved:
+            return
+        # The quiet time before does not belong to the rate.
+        _, times, count, size = readings[0]
+        readings[0] = (reading[0] - interval_s, times, count, size)
+    readings.append(reading)
+    if len(readings) > readings_max:
+        del readings[0]
+        if readings[0][1] == reading[1]:
+            del readings[1:]
 
-    __slots__ = ("_interval_s", "_readings_max", "readings")
 
-    def __init__(self, interval_s: float, readings_max: int, base: Reading) -> None:
-        self._interval_s: float = interval_s
-        self._readings_max: int = readings_max
-        self.readings: list[Reading] = [base]
-
-    def take(self, reading: Reading) -> None:
-        readings = self.readings
-        moved = readings[-1][1] != reading[1]
-        if len(readings) == 1:
-            if not moved:
-                return
-            # The quiet time before does not belong to the rate.
-            _, times, count, size = readings[0]
-            readings[0] = (reading[0] - self._interval_s, times, count, size)
-        readings.append(reading)
-        if len(readings) > self._readings_max:
-            del readings[0]
-            if readings[0][1] == reading[1]:
-                del readings[1:]
-
-    @property
-    def is_quiet(self) -> bool:
-        return len(self.readings) == 1
-
-    def summary(self, what: int) -> BrokerStatsItem:
-        """Of the COUNT or the BYTES: the growth, the growth per second, and the growth per time counted."""
-        first, last = self.readings[0], self.readings[-1]
-        grown = last[COUNT] - first[COUNT] if what == COUNT else last[BYTES] - first[BYTES]
-        times = last[1] - first[1]
-        elapsed_s = last[0] - first[0]
-        return BrokerStatsItem(
-            avgpt=grown / times if times else 0.0, sum=grown, tps=grown / elapsed_s if elapsed_s > 0 else 0.0
-        )
+def summary_of(readings: list[Reading] | None, what: int) -> BrokerStatsItem:
+    """Of the COUNT or the BYTES: the growth, the growth per second, and the growth per time counted."""
+    if readings is None:
+        return BrokerStatsItem()
+    first, last = readings[0], readings[-1]
+    grown = last[COUNT] - first[COUNT] if what == COUNT else last[BYTES] - first[BYTES]
+    times = last[1] - first[1]
+    elapsed_s = last[0] - first[0]
+    return BrokerStatsItem(
+        avgpt=grown / times if times else 0.0, sum=grown, tps=grown / elapsed_s if elapsed_s > 0 else 0.0
+    )
 
 
 class Counter:
     """`times` something happened, to `count` messages of `bytes` bytes in all. Add to all three."""
 
-    __slots__ = ("_base", "_windows", "bytes", "count", "times")
+    __slots__ = ("_base", "_day", "_hour", "_minute", "bytes", "count", "times")
 
     def __init__(self) -> None:
         self.times: int = 0
         self.count: int = 0
         self.bytes: int = 0
-        self._base: Reading = (0.0, 0, 0, 0)
-        self._windows: tuple[Window, Window, Window] | None = None
+        # What was counted when the last quiet time began; every window starts there.
+        self._base: Reading = NOTHING
+        self._minute: list[Reading] | None = None
+        self._hour: list[Reading] | None = None
+        self._day: list[Reading] | None = None
 
     def refresh(self) -> None:
         """Overridden by counters that are made of others."""
@@ -105,34 +98,36 @@ class Counter:
     def sample(self, now_s: float, samples: int) -> None:
         """The `samples`-th sample of all."""
         self.refresh()
-        if self._windows is None:
+        if self._minute is None:
             if self.times == self._base[1]:
                 return
-            base = self._base
-            self._windows = (
-                Window(MINUTE_S, MINUTE_READINGS, base),
-                Window(HOUR_S, HOUR_READINGS, base),
-                Window(DAY_S, DAY_READINGS, base),
-            )
-        minute, hour, day = self._windows
+            self._minute = [self._base]
         reading = (now_s, self.times, self.count, self.bytes)
-        minute.take(reading)
+        take(self._minute, MINUTE_S, MINUTE_READINGS, reading)
         if samples % HOUR_EVERY == 0:
-            hour.take(reading)
+            if self._hour is None:
+                self._hour = [self._base]
+            take(self._hour, HOUR_S, HOUR_READINGS, reading)
         if samples % DAY_EVERY == 0:
-            day.take(reading)
-            if minute.is_quiet and hour.is_quiet and day.is_quiet:
-                self._base = reading
-                self._windows = None
+            if self._day is None:
+                self._day = [self._base]
+            take(self._day, DAY_S, DAY_READINGS, reading)
+            self._rest_if_quiet(reading)
+
+    def _rest_if_quiet(self, reading: Reading) -> None:
+        for readings in (self._minute, self._hour, self._day):
+            if readings is not None and len(readings) > 1:
+                return
+        self._base = reading
+        self._minute = self._hour = self._day = None
 
     def summary(self, what: int) -> BrokerStatsData:
-        if self._windows is None:
-            return BrokerStatsData()
-        minute, hour, day = self._windows
         return BrokerStatsData(
-            stats_day=day.summary(what), stats_hour=hour.summary(what), stats_minute=minute.summary(what)
+            stats_day=summary_of(self._day, what),
+            stats_hour=summary_of(self._hour, what),
+            stats_minute=summary_of(self._minute, what),
         )
 
     def rate(self) -> float:
         """Messages per second in the last minute."""
-        return 0.0 if self._windows is None else self._windows[0].summary(COUNT).tps
+        return summary_of(self._minute, COUNT).tps
