@@ -6,7 +6,7 @@ dropped or torn, names that were not synced are there or not. Each image is open
 back. Some are written to again and crash a second time, because a torn tail left behind the end of the log could come
 back to life then.
 
-    COMETMQ_CRASH_IMAGES=20000    how many images (300 in the gate)
+    COMETMQ_CRASH_IMAGES=20000    how many images (300 in the gate, 20,000 with COMETMQ_SOAK)
     COMETMQ_CRASH_SEED=123        begin with this seed
 """
 
@@ -25,7 +25,7 @@ from cometmq.store.store import Store
 from cometmq.wire.batch import encode_batch
 from tests.support.whole_store import ROOT, open_store, read_queue
 
-IMAGES = int(os.environ.get("COMETMQ_CRASH_IMAGES", "300"))
+IMAGES = int(os.environ.get("COMETMQ_CRASH_IMAGES", "20000" if os.environ.get("COMETMQ_SOAK") else "300"))
 FIRST_SEED = int(os.environ.get("COMETMQ_CRASH_SEED", "1"))
 IMAGES_PER_RUN_MAX = 6
 STEPS = 80
