@@ -132,19 +132,17 @@ def pull_request(
     count: int = 32,
     **fields: Any,
 ) -> Command:
-    """`tags` None: the subscription is the one of the group's heartbeat."""
+    """`tags` None: the subscription is the one of the group's heartbeat. `fields` are those of `PullMessage`."""
     flags = (1 if commit is not None else 0) | (2 if suspend_ms else 0) | (4 if tags is not None else 0)
-    given: dict[str, Any] = {"sys_flag": flags, "max_msg_nums": count, "subscription": tags}
-    header = PullMessage(
-        consumer_group=group,
-        topic=topic,
-        queue_id=queue_id,
-        queue_offset=offset,
-        commit_offset=commit or 0,
-        suspend_timeout_ms=suspend_ms,
-        sub_version=sub_version,
-        **{**given, **fields},
-    )
+    given: dict[str, Any] = {
+        "sys_flag": flags,
+        "max_msg_nums": count,
+        "subscription": tags,
+        "commit_offset": commit or 0,
+        "suspend_timeout_ms": suspend_ms,
+        "sub_version": sub_version,
+    }
+    header = PullMessage(group, topic, queue_id, offset, **{**given, **fields})
     return request(code, header.encode())
 
 

@@ -126,7 +126,7 @@ def _answer_to(request: Command, error: Exception) -> Command:
         return reply(request, error.code, error.remark, {"forbiddenType": str(error.rule)})
     if isinstance(error, RequestError):
         return reply(request, error.code, error.remark)
-    logger.error("fail pull code=%d ext=%s", request.code, request.ext, exc_info=error)
+    logger.error("fail pull code=%d opaque=%d", request.code, request.opaque, exc_info=error)
     return reply(request, Response.SYSTEM_ERROR, f"{type(error).__name__}: {error}"[:512])
 
 
@@ -291,6 +291,8 @@ def _hold(broker: Broker, pull: Pull) -> None:
     if settings.long_polling:
         hold_ms = max(0, min(header.suspend_timeout_ms, HOLD_MS_MAX))
     deadline_ms = broker.uptime_ms() + hold_ms
+    if not pull.connection.endpoint.hooks:
+        pull.request.ext = {}  # all of it is in `header`; it is half of what a parked pull costs
     broker.longpoll.hold(Waiter(pull.connection, pull.request, header, pull.subscription.matches, deadline_ms))
 
 

@@ -1,0 +1,58 @@
+"""A peer without a socket: bytes go straight into a connection of the server, answers are kept. For tests in bulk."""
+
+import asyncio
+
+from cometmq.net.connection import Connection
+from cometmq.net.server import Server
+from cometmq.wire.command import Command, encode
+from cometmq.wire.frame import FrameSplitter
+
+
+class DirectPeer:
+    """Stands for the socket and for who is behind it; reads all that it is sent at once."""
+
+    def __init__(self, server: Server, port: int = 50_000) -> None:
+        self.answers: list[Command] = []
+        self.closed = False
+        self._port = port
+        self._splitter = FrameSplitter()
+        self.connection = Connection(server.endpoint, True)
+        self.connection.connection_made(self)
+
+    def feed(self, data: bytes) -> None:
+        self.connection.data_received(data)
+
+    def send(self, command: Command) -> None:
+        self.feed(encode(command))
+
+    def leave(self) -> None:
+        """The peer closes its end."""
+        self.connection.eof_received()
+
+    # What a transport is asked for
+
+    def get_extra_info(self, name: str) -> tuple[str, int]:
+        return ("127.0.0.1", self._port) if name == "peername" else ("127.0.0.1", 10_911)
+
+    def write(self, data: bytes) -> None:
+        self.answers += self._splitter.feed(data)
+
+    def writelines(self, parts: list[bytes]) -> None:
+        self.write(b"".join(parts))
+
+    def set_write_buffer_limits(self, high: int) -> None: ...
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
+    def close(self) -> None:
+        if not self.closed:
+            self.closed = True
+            asyncio.get_running_loop().call_soon(self.connection.connection_lost, None)
+
+    def abort(self) -> None:
+        self.close()
