@@ -33,7 +33,13 @@ INTERRUPT_TIMEOUT_S = 5.0
 # A consumer whose first look at its group came too early looks again after this, instead of 20 s. And told of a change
 # it looks at once, not 1 s after its start: then, too, is its first periodic heartbeat, and the one that has to tell
 # the broker of new queues is left out when it meets another.
-PROMPT_CLIENT = ("-Drocketmq.client.rebalance.waitInterval=1000", "-Drocketmq.client.rebalance.minInterval=100")
+# Ordered consumers renew their locks every 20 s and let go of a lost queue after 20 s.
+PROMPT_CLIENT = (
+    "-Drocketmq.client.rebalance.waitInterval=1000",
+    "-Drocketmq.client.rebalance.minInterval=100",
+    "-Drocketmq.client.rebalance.lockInterval=1000",
+    "-Drocketmq.client.unlockDelayTimeMills=100",
+)
 
 # Packages that both lines of releases have.
 IMPORTS = (
