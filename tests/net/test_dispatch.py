@@ -3,7 +3,8 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -11,7 +12,6 @@ import pytest
 from cometmq.errors import RequestError, WireError
 from cometmq.net.connection import Connection
 from cometmq.net.dispatch import Dispatcher, Family, Handler
-from cometmq.net.server import Server
 from cometmq.wire.codes import REQUEST_NAMES, Request
 from cometmq.wire.command import Command, encode, reply, request
 from tests.support.aio import run
@@ -87,7 +87,7 @@ class Board:
         return reply(received, 0)
 
 
-async def sending_cost_s(peer: RawPeer, server: Server) -> float:
+async def sending_cost_s(peer: RawPeer) -> float:
     """CPU seconds for 2 000 sends on one connection: unlike their duration, blind to other processes."""
     chunk = b"".join(encode(asked(Request.SEND_MESSAGE, opaque, bytes(200))) for opaque in range(1, 101))
     before = time.process_time()
@@ -98,8 +98,40 @@ async def sending_cost_s(peer: RawPeer, server: Server) -> float:
     return time.process_time() - before
 
 
+async def slowest_heartbeat_s(peer: RawPeer) -> float:
+    slowest = 0.0
+    for opaque in range(50):
+        start = time.perf_counter()
+        await peer.call(asked(Request.HEART_BEAT, opaque))
+        slowest = max(slowest, time.perf_counter() - start)
+    return slowest
+
+
+@asynccontextmanager
+async def laden(board: Board, puller: RawPeer, querier: RawPeer) -> AsyncIterator[None]:
+    """10 000 pulls are parked, and the query family is full of requests that do not end."""
+    refused = board.queries.refused
+    puller.write(b"".join(encode(asked(Request.PULL_MESSAGE, opaque)) for opaque in range(10_000)))
+    querier.write(b"".join(encode(asked(Request.QUERY_MESSAGE, opaque)) for opaque in range(300)))
+    await until(lambda: len(board.parking.kept) == 10_000)
+    await until(lambda: board.queries.refused == refused + 100)
+    assert board.queries.waiting == 200
+    yield
+    board.parking.answer_all()
+    for _ in range(10_000):
+        await puller.receive()
+    board.stuck.set()
+    for _ in range(300):
+        assert (await querier.receive()).code in (0, 2)
+    board.stuck.clear()
+    assert board.queries.waiting == 0
+
+
 @pytest.mark.mission("RM-06")
 def test_parked_and_stuck_families_do_not_slow_the_others(run_on: Run) -> None:
+    """Noise only ever adds, so the least of as many tries with and without load is compared; an unlucky round is
+    followed by another, with both sides measured again."""
+
     async def main() -> None:
         board = Board()
         async with (
@@ -108,32 +140,18 @@ def test_parked_and_stuck_families_do_not_slow_the_others(run_on: Run) -> None:
             RawPeer.connected(server.port) as puller,
             RawPeer.connected(server.port) as querier,
         ):
-            free = min([await sending_cost_s(sender, server) for _ in range(5)])
-            puller.write(b"".join(encode(asked(Request.PULL_MESSAGE, opaque)) for opaque in range(10_000)))
-            querier.write(b"".join(encode(asked(Request.QUERY_MESSAGE, opaque)) for opaque in range(300)))
-            await until(lambda: len(board.parking.kept) == 10_000)
-            await until(lambda: board.queries.refused == 100)
-            assert board.queries.waiting == 200
-
-            delays = []
-            for opaque in range(50):
-                start = time.perf_counter()
-                await sender.call(asked(Request.HEART_BEAT, opaque))
-                delays.append(time.perf_counter() - start)
-            assert sorted(delays)[len(delays) // 2] < 0.1
-
-            # Noise only ever adds cost, so the least of several tries is compared; more tries if that was unlucky.
-            laden = min([await sending_cost_s(sender, server) for _ in range(5)])
-            for _ in range(20):
-                if laden < free / 0.9:
+            free_s, laden_s, heartbeat_s = [], [], []
+            for _ in range(5):
+                free_s += [await sending_cost_s(sender) for _ in range(3)]
+                async with laden(board, puller, querier):
+                    heartbeat_s.append(await slowest_heartbeat_s(sender))
+                    laden_s += [await sending_cost_s(sender) for _ in range(6)]
+                free_s += [await sending_cost_s(sender) for _ in range(3)]
+                if min(laden_s) < min(free_s) / 0.9 and min(heartbeat_s) < 0.1:
                     break
-                laden = min(laden, await sending_cost_s(sender, server))
-            assert laden < free / 0.9
-
-            board.stuck.set()
-            for _ in range(300):
-                assert (await querier.receive()).code in (0, 2)
-            assert board.queries.waiting == 0
+            print(f"free {min(free_s):.4f} s, laden {min(laden_s):.4f} s, heartbeat {min(heartbeat_s):.4f} s")
+            assert min(laden_s) < min(free_s) / 0.9
+            assert min(heartbeat_s) < 0.1
 
     run_on(main())
 
