@@ -1,6 +1,5 @@
 """Topics that a broker makes by itself: at its start, and by the first message. With real name servers."""
 
-import asyncio
 import json
 import time
 from pathlib import Path
@@ -14,7 +13,7 @@ from cometmq.wire.codes import Request, Response
 from cometmq.wire.frame import FrameSplitter
 from tests.nameserver.support import nameserver, route
 from tests.support.aio import run
-from tests.support.brokers import Peer, add_topic, running_broker, send_request
+from tests.support.brokers import Peer, add_topic, running_broker, send_request, until_routed
 from tests.support.golden import golden_frames, golden_store
 from tests.support.net import RawPeer, until
 
@@ -22,15 +21,6 @@ from tests.support.net import RawPeer, until
 def saved_topics(directory: Path) -> dict[str, Any]:
     table: dict[str, Any] = json.loads((directory / "store/config/topics.json").read_text())["topicConfigTable"]
     return table
-
-
-async def until_routed(peer: RawPeer, topic: str) -> TopicRoute:
-    for _ in range(2000):
-        found = await route(peer, topic)
-        if found is not None:
-            return found
-        await asyncio.sleep(0.002)
-    raise AssertionError(f"no route of {topic}")
 
 
 def queues(found: TopicRoute) -> dict[str, tuple[int, int, int]]:

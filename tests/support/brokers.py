@@ -7,6 +7,7 @@
 Time stands still with a ManualClock: sockets work, timers do not until the test moves it.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -21,13 +22,15 @@ from cometmq.net.connection import Connection
 from cometmq.net.dispatch import Dispatcher, Family
 from cometmq.store.disk import Disk
 from cometmq.wire.batch import encode_batch
-from cometmq.wire.bodies import ConsumerData, HeartbeatData, ProducerData, SubscriptionData, TopicConfig
+from cometmq.wire.bodies import ConsumerData, HeartbeatData, ProducerData, SubscriptionData, TopicConfig, TopicRoute
 from cometmq.wire.codes import Request
 from cometmq.wire.command import Command, reply, request
 from cometmq.wire.hashing import java_string_hash
 from cometmq.wire.headers import PullMessage, SendMessage
 from cometmq.wire.message import StoredMessage, decode_records
 from cometmq.wire.properties import encode as encode_properties
+from tests.nameserver.support import route
+from tests.support.net import RawPeer
 
 CALL_S = 20.0
 BORN_MS = 1_700_000_000_123
@@ -226,6 +229,15 @@ class Peer:
         answer = await self.call(Request.HEART_BEAT, heartbeat_body(*groups, **options))
         assert answer.code == 0, answer.remark
         return answer
+
+
+async def until_routed(peer: RawPeer, topic: str) -> TopicRoute:
+    for _ in range(2000):
+        found = await route(peer, topic)
+        if found is not None:
+            return found
+        await asyncio.sleep(0.002)
+    raise AssertionError(f"no route of {topic}")
 
 
 def _text(value: object) -> str:
