@@ -25,7 +25,8 @@ logger = logging.getLogger(__name__)
 REMOVE_TAG: Final = "d"
 OP_PROPERTIES: Final = f"WAIT\x01true\x02TAGS\x01{REMOVE_TAG}\x02"
 OPS_PER_READ: Final = 32
-# What may wait to be written while the store takes nothing. What is beyond is forgotten, and asked for again.
+# So many are written at once, whatever their size. While the store takes nothing, no more than that wait; the others
+# are forgotten, and their halves asked for again.
 WAITING_MAX: Final = 20_000
 # Ops for halves that the walk is past are only of use to copies of those.
 PAST_KEPT_MAX: Final = 10_000
@@ -66,7 +67,7 @@ class OpBatch:
             part = b"%d," % half_offset
             self._waiting.append(part)
             self._bytes += len(part)
-        return self._bytes >= bytes_max
+        return self._bytes >= bytes_max or len(self._waiting) >= WAITING_MAX
 
     def next_record(self, bytes_max: int, now_ms: int, host: bytes) -> tuple[AppendRequest, int]:
         """The record to put now, and how many ops it has: give that to `written` when it is stored."""

@@ -11,15 +11,19 @@ knows no other offset. So a queue remembers the copies of halves that are open, 
 ended; then the first word of a producer counts, and a message is committed once. Both memories are bounded and not
 saved: what was copied is found again by reading the queue after a restart.
 
-The first half of a transaction that a crash left without its op is asked for again, and may be committed twice.
+A half that a crash left without its op is asked for again; so a message that was committed within seconds before a
+crash may be committed twice.
 """
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from cometmq.broker.halfops import OpBatch, OpQueue
 from cometmq.broker.halves import Half
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 # Both cost some 150 bytes each.
 ENDED_KEPT_MAX: Final = 100_000
@@ -69,17 +73,22 @@ class Mark(NamedTuple):
 
 
 class HalfQueue:
-    """`offset`: the next half to look at. `copies_known`: whether copies from before the start were looked for."""
+    """`offset`: the next half to look at. `first_new`: the first half that was put after the start.
 
-    def __init__(self, queue_id: int, half_offset: int, op_offset: int) -> None:
+    `copies_known`: whether copies from before the start have been looked for.
+    """
+
+    def __init__(self, queue_id: int, half_offset: int, op_offset: int, first_new: int) -> None:
         self.queue_id = queue_id
         self.offset = half_offset
+        self.first_new = first_new
         self.ops = OpQueue(queue_id, op_offset)
         self.batch = OpBatch(queue_id)
         self.copies_known = False
         self.mark: Mark | None = None
         self._ended: dict[int, int] = {}
         self._copied: dict[str, list[int]] = {}
+        self._ended_early: dict[str, int] = {}
 
     def move_within(self, low: int, high: int) -> bool:
         """Halves may be gone by age, and a log may have been cut. True if the walk goes on elsewhere than it was."""
@@ -111,9 +120,26 @@ class HalfQueue:
         _bound(self._copied, COPIED_KEPT_MAX)
         self._copied[half.key] = offsets
 
+    def found_copy(self, copy: Half) -> list[int]:
+        """A copy from before the start. Gives its offset, for an op, if the half was ended since."""
+        fate = self._ended_early.get(copy.key)
+        if fate is not None:
+            self.end(copy, fate)
+            return [copy.message.queue_offset]
+        self.copied(copy, copy.message.queue_offset)
+        return []
+
+    def found_copies(self) -> None:
+        """That was the last one."""
+        self.copies_known = True
+        self._ended_early.clear()
+
     def end(self, half: Half, fate: int) -> list[int]:
         """Remember the end of a half and its copies; gives the offsets for which an op must be written."""
         offset = half.message.queue_offset
+        if not self.copies_known:
+            _bound(self._ended_early, ENDED_KEPT_MAX)
+            self._ended_early[half.key] = fate
         offsets = self._copied.pop(half.key, [offset])
         for known in {offset, *offsets}:
             _bound(self._ended, ENDED_KEPT_MAX)
@@ -121,7 +147,7 @@ class HalfQueue:
         return [offset] if offsets[-1] == offset else [offset, offsets[-1]]
 
 
-def _bound(table: dict[int, int] | dict[str, list[int]], count_max: int) -> None:
+def _bound(table: dict[K, V], count_max: int) -> None:
     """Make room for one more by forgetting the oldest."""
     if len(table) >= count_max:
-        del table[next(iter(table))]  # type: ignore[arg-type]
+        del table[next(iter(table))]

@@ -63,8 +63,9 @@ class Transactions:
     def open(self) -> None:
         topic = self._broker.topics.get(HALF_TOPIC)
         for queue_id in range(topic.read_queue_nums if topic is not None else 1):
+            _, first_new = self._broker.store.queue_bounds(HALF_TOPIC, queue_id)
             self._queues[queue_id] = HalfQueue(
-                queue_id, self._saved(HALF_TOPIC, queue_id), self._saved(OP_TOPIC, queue_id)
+                queue_id, self._saved(HALF_TOPIC, queue_id), self._saved(OP_TOPIC, queue_id), first_new
             )
 
     def _saved(self, topic: str, queue_id: int) -> int:
@@ -125,8 +126,15 @@ class Transactions:
         return half
 
     def is_ended(self, half: Half, fate: int) -> bool:
-        """Whether it has this fate already. RequestError if it has another one: the first word counts."""
-        known = self._queues[half.message.queue_id].fate(half.message.queue_offset)
+        """Whether it has this fate already. RequestError if it has another one: the first word counts.
+
+        Of a half that was ended before the start only the op is known, not its fate.
+        """
+        queue = self._queues[half.message.queue_id]
+        offset = half.message.queue_offset
+        known = queue.fate(offset)
+        if known is None and offset < queue.first_new:
+            return self._has_ended(queue, offset)
         if known is not None and known != fate:
             raise _refusal(f"message {half.unique_id} is {FATE_NAMES[known]} and cannot be {FATE_NAMES[fate]} any more")
         return known is not None
@@ -135,10 +143,7 @@ class Transactions:
         """The half is no more. A committed message must be in the log by now: then a crash cannot keep the op alone,
         since that comes behind it."""
         queue = self._queues[half.message.queue_id]
-        bytes_max = self._broker.config.op_bytes_max
-        for offset in queue.end(half, fate):
-            if queue.batch.add(offset, bytes_max):
-                self._write_ops(queue)
+        self._add_ops(queue, queue.end(half, fate))
         self.counts.add(half.real_topic, -1, self._now_ms)
 
     def resume(self, message: StoredMessage) -> PutResult:
@@ -174,6 +179,11 @@ class Transactions:
             offsets.commit(PROGRESS_GROUP, HALF_TOPIC, queue.queue_id, mark.half_offset, "")
             offsets.commit(PROGRESS_GROUP, OP_TOPIC, queue.queue_id, mark.op_offset, "")
         queue.mark = Mark(log.max_offset, queue.offset, queue.ops.progress)
+
+    def _add_ops(self, queue: HalfQueue, offsets: list[int]) -> None:
+        for offset in offsets:
+            if queue.batch.add(offset, self._broker.config.op_bytes_max):
+                self._write_ops(queue)
 
     def _write_ops(self, queue: HalfQueue) -> None:
         bytes_max = self._broker.config.op_bytes_max
@@ -228,10 +238,10 @@ class Transactions:
                 if message is not None:
                     half = Half(message)
                     if half.is_copy:
-                        queue.copied(half, message.queue_offset)
+                        self._add_ops(queue, queue.found_copy(half))
             offset += len(entries)
             yield
-        queue.copies_known = True
+        queue.found_copies()
 
     def _walk_queue(self, queue: HalfQueue, end: int) -> Iterator[None]:
         clock = self._broker.clock
