@@ -22,17 +22,15 @@ from typing import Any
 
 import pytest
 
-from cometmq.wire.message import StoredMessage
 from tests.support import kinds
 from tests.support.readback import Found, by_key, open_directory, read_all
-from tests.support.writer import Life, Nursery, Order
+from tests.support.writer import Ack, Life, Nursery, Order, acks_of
 
 KILLS = int(os.environ.get("COMETMQ_KILLS", "5000" if os.environ.get("COMETMQ_SOAK") else "50"))
 FIRST_SEED = int(os.environ.get("COMETMQ_KILL_SEED", random.SystemRandom().randrange(1_000_000)))
 KILLS_PER_STORE = 10
 SERIALS_PER_LIFE = 100_000
 OLD_CHECKED_BY_KEY = 100
-LIFE_S_MAX = 60
 
 
 class Figures:
@@ -46,30 +44,16 @@ class Figures:
         self.modes: set[str] = set()
 
 
-class Acked:
-    """What a producer was told about one put."""
-
-    def __init__(self, report: list[Any]) -> None:
-        self.plan = kinds.plan(report[0])
-        self.queue_offset: int = report[1]
-        lengths: list[int] = report[3]
-        self.physical_offsets: list[int] = [report[2]]
-        for length in lengths[:-1]:
-            self.physical_offsets.append(self.physical_offsets[-1] + length)
-
-    def missing_in(self, found: Found) -> str:
-        plan = self.plan
-        if not plan.in_queue:
-            return ""
-        for at, (key, _) in enumerate(plan.members):
-            place = (plan.topic, plan.queue_id, self.queue_offset + at)
-            if found.get(place) != key:
-                return f"{plan.kind} {key} was acked at {place}, where {found.get(place)} is"
+def missing_in(found: Found, ack: Ack) -> str:
+    """What of an acked put is not in its queue; "" if all of it is."""
+    plan = ack.plan
+    if not plan.in_queue:
         return ""
-
-    def keys(self) -> list[str]:
-        """The key of each record."""
-        return [key for key, _ in self.plan.members] if self.plan.is_batch else [f"K{self.plan.serial}"]
+    for at, (key, _) in enumerate(plan.members):
+        place = (plan.topic, plan.queue_id, ack.queue_offset + at)
+        if found.get(place) != key:
+            return f"{plan.kind} {key} was acked at {place}, where {found.get(place)} is"
+    return ""
 
 
 class Directory:
@@ -82,7 +66,7 @@ class Directory:
         self.path.mkdir()
         self.figures = figures
         self.lives = 0
-        self.acked: list[Acked] = []
+        self.acked: list[Ack] = []
         self.found: Found = {}
         self.options: dict[str, Any] = {
             "flush_disk_type": ("ASYNC_FLUSH", "SYNC_FLUSH")[seed % 2],
@@ -107,7 +91,7 @@ class Directory:
         first_serial = self.lives * SERIALS_PER_LIFE
         self.lives += 1
         reports = self._live(nursery, first_serial)
-        new = [Acked(report) for report in reports if isinstance(report, list)]
+        new = acks_of(reports)
         self.figures.acked += len(new)
         if "closed" in reports:
             self.figures.clean_stops += 1
@@ -142,35 +126,33 @@ class Directory:
             status = life.end()
             assert status == (0 if way == "clean" else -9), f"died by {way} with status {status}"
 
-    def _check(self, new: list[Acked]) -> None:
+    def _check(self, new: list[Ack]) -> None:
         """Read the store back. The writers go on with the original, as the crash left it."""
         shutil.rmtree(self.copy, ignore_errors=True)
         shutil.copytree(self.path, self.copy)
         store = open_directory(str(self.copy), **self.options)
         assert store.recovered.damages == [], f"a kill is no damage: {store.recovered.damages}"
         found = read_all(store)
-        lost = [what for acked in self.acked + new if (what := acked.missing_in(found))]
+        lost = [what for ack in self.acked + new if (what := missing_in(found, ack))]
         assert not lost, f"{len(lost)} acked messages lost, first: {lost[0]}"
         gone = [place for place, key in self.found.items() if found.get(place) != key]
         assert not gone, f"{len(gone)} messages were there before, first: {gone[0]} {self.found[gone[0]]}"
         old = self.chance.sample(self.acked, min(OLD_CHECKED_BY_KEY, len(self.acked)))
-        for acked in new + old:
-            for key, physical_offset in zip(acked.keys(), acked.physical_offsets, strict=True):
-                self._check_lookup(acked.plan, key, physical_offset, store.message_at(physical_offset))
-                if acked.plan.is_indexed:
-                    assert physical_offset in by_key(store, acked.plan.topic, key), f"{key} is not in the index"
+        for ack in new + old:
+            for key, physical_offset in ack.records():
+                message = store.message_at(physical_offset)
+                assert message is not None, f"{key} is not at {physical_offset}"
+                assert kinds.key_of(message) == key
+                assert not ack.plan.difference(message), f"{key} {ack.plan.difference(message)}"
+                if ack.plan.is_indexed:
+                    assert physical_offset in by_key(store, ack.plan.topic, key), f"{key} is not in the index"
         store.close()
-        acked_places = sum(acked.plan.queue_count for acked in new)
+        acked_places = sum(ack.plan.queue_count for ack in new)
         own_places = sum(topic not in kinds.LIGHT_TOPICS for topic, _, _ in found)
         before = sum(topic not in kinds.LIGHT_TOPICS for topic, _, _ in self.found)
         self.figures.unacked_found += own_places - before - acked_places
         self.acked += new
         self.found = found
-
-    def _check_lookup(self, plan: kinds.Plan, key: str, physical_offset: int, message: StoredMessage | None) -> None:
-        assert message is not None, f"{key} is not at {physical_offset}"
-        assert kinds.key_of(message) == key
-        assert not plan.difference(message), f"{key} {plan.difference(message)}"
 
 
 def _kill_after_acks(life: Life, count: int, delay_s: float) -> list[Any]:
@@ -212,7 +194,7 @@ def test_no_acked_message_is_lost_by_kill(tmp_path: Path, capsys: pytest.Capture
                 while figures.kills < target:
                     directory.live_and_die(nursery)
             except BaseException:
-                replay = f"COMETMQ_KILL_SEED={seed} COMETMQ_KILLS={KILLS_PER_STORE} pytest {os.path.relpath(__file__)}"
+                replay = f"COMETMQ_KILL_SEED={seed} COMETMQ_KILLS={KILLS_PER_STORE} pytest tests/crash/test_kill.py"
                 print(f"failed in life {directory.lives} with seed={seed}: {directory.path}\nreplay: {replay}")
                 raise
             figures.stores += 1

@@ -36,6 +36,7 @@ from tests.support import kinds
 
 REPO = Path(__file__).parents[2]
 OUTSTANDING_MAX = 200
+MESSAGES_MAX = 3000
 LIFE_S_MAX = 60
 
 
@@ -71,14 +72,18 @@ class _Mortal:
 
         def call(*args: Any, **named: Any) -> Any:
             self._countdown[0] -= 1
-            if self._countdown[0] == 0 and self._before:
-                os.kill(os.getpid(), signal.SIGKILL)
+            if self._countdown[0] <= 0 and self._before:
+                _die()
             result = value(*args, **named)
-            if self._countdown[0] == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
+            if self._countdown[0] <= 0:
+                _die()
             return _Mortal(result, self._countdown, self._before) if name == "open" else result
 
         return call
+
+
+def _die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _disk(order: Order) -> Disk:
@@ -119,6 +124,8 @@ class _Writer:
     async def _write(self, store: Store) -> None:
         serial = self._order.first_serial
         while serial - self._order.first_serial != self._order.stop_after:
+            if serial - self._order.first_serial == MESSAGES_MAX:
+                _die()
             if self._chance.random() < 0.1:
                 await asyncio.sleep(self._chance.choice((0, 0, 0, 0.001, 0.004)))
             await self._room.acquire()
@@ -177,6 +184,27 @@ def _serve(channel: socket.socket) -> None:
 
 
 # In the test
+
+
+class Ack:
+    """What a producer was told about one put."""
+
+    def __init__(self, report: list[Any]) -> None:
+        self.plan = kinds.plan(report[0])
+        self.queue_offset: int = report[1]
+        self.physical_offsets: list[int] = [report[2]]
+        lengths: list[int] = report[3]
+        for length in lengths[:-1]:
+            self.physical_offsets.append(self.physical_offsets[-1] + length)
+
+    def records(self) -> list[tuple[str, int]]:
+        """Key and physical offset of each record."""
+        keys = [key for key, _ in self.plan.members] if self.plan.is_batch else [f"K{self.plan.serial}"]
+        return list(zip(keys, self.physical_offsets, strict=True))
+
+
+def acks_of(reports: list[Any]) -> list[Ack]:
+    return [Ack(report) for report in reports if isinstance(report, list)]
 
 
 class Nursery:
