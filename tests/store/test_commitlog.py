@@ -497,6 +497,7 @@ def test_each_light_queue_numbers_for_itself() -> None:
     assert [decode(record.properties)["INNER_MULTI_QUEUE_OFFSET"] for record in records(log)] == ["0,0", "1", "1,,2"]
     assert all("WAIT" not in decode(record.properties) for record in records(log))
     assert (log.counters.next_offset("%LMQ%a", 0), log.counters.next_offset("%LMQ%b", 0)) == (2, 3)
+    assert "plain" not in log.counters.topics
     assert log.counters.light_queues == 2
 
 

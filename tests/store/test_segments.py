@@ -5,7 +5,7 @@ import sys
 import threading
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cometmq.errors import StoreError
@@ -79,6 +79,7 @@ def test_files_of_all_directories_are_loaded_in_order_read_only_ones_too() -> No
 
 
 @pytest.mark.mission("MF-05")
+@settings(deadline=None)
 @given(st.data())
 def test_flushed_is_never_ahead_of_written_nor_written_ahead_of_size(data: st.DataObject) -> None:
     log = make_log(FakeDisk(), segment_bytes=4096, message_bytes_max=4096)
