@@ -10,6 +10,7 @@ from cometmq.clock import ManualClock
 from cometmq.errors import StoreError
 from cometmq.store import flags
 from cometmq.store.commitlog import BUSY_AFTER_STALL_S, CommitLog
+from cometmq.store.disk import DiskFull
 from cometmq.store.fakedisk import FakeDisk
 from cometmq.store.results import PutResult, PutStatus
 from cometmq.wire.batch import encode_batch
@@ -547,6 +548,22 @@ def test_raw_bytes_of_another_log_make_the_same_log() -> None:
     assert [record.encode() for record in records(replica)] == [record.encode() for record in records(master)]
     with pytest.raises(StoreError, match=f"this log ends at {master.max_offset}"):
         replica.append_raw(master.max_offset + 1, b"x")
+
+
+def test_a_replica_owns_the_blocks_of_a_sparse_segment_before_it_writes() -> None:
+    disk = FakeDisk()
+    disk.open(f"{LOG_DIR}/{0:020d}", 4096, create=True, allocate=False)
+    log = make_log(disk, segment_bytes=4096)
+    log.segments.load()
+    log.segments.cut(0)
+    log.refresh()
+    disk.full_after(100)
+    with pytest.raises(DiskFull):
+        log.append_raw(0, b"bytes of the master")
+    assert (log.max_offset, disk.read_bytes(f"{LOG_DIR}/{0:020d}")) == (0, bytes(4096))
+    disk.full_after(None)
+    log.append_raw(0, b"bytes of the master")
+    assert log.max_offset == 19
 
 
 def test_figures_count_messages_bytes_and_times() -> None:
