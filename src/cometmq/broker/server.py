@@ -74,6 +74,7 @@ HA_PORT_ABOVE: Final = 1
 STOP_GRACE_S: Final = 0.8
 DISPATCH_WAIT_S: Final = 5.0
 DISPATCH_LOOK_S: Final = 0.1
+THREADS_LOOK_S: Final = 0.005
 UNKNOWN_HOST: Final = bytes(4)
 
 # Pulls and their kin are for the main port only.
@@ -207,8 +208,9 @@ class Broker:
         self.watch.stop()
 
     async def _close_store(self) -> None:
+        while self.background.busy:  # noqa: ASYNC110 - threads end it, not tasks
+            await asyncio.sleep(THREADS_LOOK_S)
         self.background.stop()
-        await asyncio.sleep(0)  # reports that the threads posted last
         self.store.close()
 
     async def _await_dispatch(self) -> None:

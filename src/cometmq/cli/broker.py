@@ -17,11 +17,15 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cometmq.cli import serving
 from cometmq.errors import CometError
 from cometmq.settings import SettingError
 from cometmq.wire import properties_text
+
+if TYPE_CHECKING:
+    from cometmq.broker.live import LiveSettings
 
 PORTS_APART = 10
 
@@ -80,22 +84,25 @@ def _texts(options: argparse.Namespace) -> dict[str, str]:
     return texts | dict(options.set)
 
 
-async def _serve(settings: "live.LiveSettings") -> int:  # type: ignore[name-defined]  # noqa: F821 - imported lazily
+async def _serve(settings: "LiveSettings") -> int:
     from cometmq.broker.server import Broker
 
+    serving.tune_collector()
+    stopping = serving.stop_signal()
     try:
         broker = Broker(settings)
         await broker.start()
     except (CometError, OSError) as error:
         return serving.fail("broker", serving.exit_code_of(error), error)
     print(f"ready namesrv={settings.config.namesrv_addresses} broker={broker.address}", flush=True)
-    await serving.told_to_stop()
+    await stopping.wait()
     await broker.stop()
     return 0
 
 
-async def _serve_several(options: argparse.Namespace, settings: "live.LiveSettings") -> int:  # type: ignore[name-defined]  # noqa: F821
+async def _serve_several(options: argparse.Namespace, settings: "LiveSettings") -> int:
     """Children do the work; this process passes signals on and waits for the first of them to end."""
+    stopping = serving.stop_signal()
     config = settings.config
     children: list[asyncio.subprocess.Process] = []
     for number in range(options.count):
@@ -103,6 +110,7 @@ async def _serve_several(options: argparse.Namespace, settings: "live.LiveSettin
             "brokerName": f"{config.broker_name}-{number}",
             "listenPort": str(config.listen_port + number * PORTS_APART if config.listen_port else 0),
             "storePathRootDir": os.path.join(settings.store_options.root_dir, f"{config.broker_name}-{number}"),
+            "brokerConfigPath": "",  # the file is for all of them: none may write its own settings there
         }
         arguments = [f"--set={key}={value}" for key, value in (dict(options.set) | own).items()]
         if options.config is not None:
@@ -115,14 +123,13 @@ async def _serve_several(options: argparse.Namespace, settings: "live.LiveSettin
             )
         )
     endings = [asyncio.create_task(child.wait()) for child in children]
-    stopping = asyncio.create_task(serving.told_to_stop())
-    await asyncio.wait([*endings, stopping], return_when=asyncio.FIRST_COMPLETED)
-    asked = stopping.done()
-    stopping.cancel()
+    asked = asyncio.create_task(stopping.wait())
+    await asyncio.wait([*endings, asked], return_when=asyncio.FIRST_COMPLETED)
+    asked.cancel()
     for child in children:
         if child.returncode is None:
             child.send_signal(signal.SIGTERM)
     codes = await asyncio.gather(*endings)
-    if asked:
+    if stopping.is_set():
         return max(codes)
     return serving.fail("broker", max(codes) or 1, "one of the brokers ended; all are stopped")

@@ -13,8 +13,7 @@ import sys
 from pathlib import Path
 
 from cometmq.cli import serving
-from cometmq.errors import CometError, StoreError
-from cometmq.settings import SettingError
+from cometmq.errors import CometError
 
 
 def main(argv: list[str]) -> int:
@@ -51,12 +50,14 @@ async def _serve(options: argparse.Namespace) -> int:
     from cometmq.nameserver import live as nameserver_live
     from cometmq.nameserver.server import NameServer
 
+    serving.tune_collector()
+    stopping = serving.stop_signal()
     data = Path(options.data)
     try:
         texts = serving.read_settings(options.config) if options.config else {}
         name_server = NameServer(nameserver_live.load(_name_server_texts(options, data)))
         await name_server.start()
-    except (SettingError, StoreError, CometError) as error:
+    except CometError as error:
         return serving.fail("up", serving.exit_code_of(error), error)
     try:
         own = {
@@ -75,7 +76,7 @@ async def _serve(options: argparse.Namespace) -> int:
     if options.hello:
         failed = not await _show(name_server.address, broker.address, data)
     if not failed:
-        await serving.told_to_stop()
+        await stopping.wait()
     await broker.stop()
     await name_server.stop()
     return 1 if failed else 0

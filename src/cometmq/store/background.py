@@ -50,6 +50,7 @@ class Background:
         self._upkeep_worker = make("upkeep")
         self._read_worker = make("read")
         self._allocation_worker = make("allocate")
+        self._workers = (self._flush_worker, self._upkeep_worker, self._read_worker, self._allocation_worker)
         self._allocation = Allocation(store.segments, self._allocation_worker, self._clock)
         self._timers: dict[str, Timer] = {}
         self._flush_woken = False
@@ -70,12 +71,17 @@ class Background:
         self._every("clean", lambda: options.clean_interval_ms / 1000, self._clean, CLEAN_FIRST_S)
         self._every("check", lambda: CHECK_S, store.segments.report_gaps, CHECK_FIRST_S)
 
+    @property
+    def busy(self) -> bool:
+        """Whether a thread is at work, so that `stop` would have to wait for it."""
+        return any(worker.pending for worker in self._workers)
+
     def stop(self) -> None:
         """Threads and timers end, their last reports are taken; the store itself is still open."""
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
-        for worker in (self._flush_worker, self._upkeep_worker, self._read_worker, self._allocation_worker):
+        for worker in self._workers:
             worker.stop()
         self._allocation.detach()
         store = self._store
@@ -203,9 +209,17 @@ class _Upkeep:
         try:
             self.flush.sync()
             for file in self.files:
-                file.sync()
+                self._sync(file)
         except OSError as error:
             self.error = error
+
+    @staticmethod
+    def _sync(file: IndexFile) -> None:
+        """One that has expired meanwhile need not be on disk."""
+        try:
+            file.sync()
+        except FileNotFoundError:
+            return
 
 
 class _CheckpointWrite:

@@ -19,6 +19,10 @@ Act = Callable[[], object]
 
 
 class Worker(Protocol):
+    @property
+    def pending(self) -> int:
+        """Acts whose report was not made yet."""
+
     def submit(self, act: Act, report: Act) -> None:
         """Run `act`, then `report` on the store's thread, also when `act` raised (which is logged)."""
 
@@ -33,10 +37,12 @@ class ThreadWorker:
         self._post = post
         self._acts: SimpleQueue[tuple[Act, Act] | None] = SimpleQueue()
         self._reports: deque[Act] = deque()
+        self.pending = 0
         self._thread = threading.Thread(target=self._run, name=f"cometmq-{name}", daemon=True)
         self._thread.start()
 
     def submit(self, act: Act, report: Act) -> None:
+        self.pending += 1
         self._acts.put((act, report))
 
     def _run(self) -> None:
@@ -48,6 +54,7 @@ class ThreadWorker:
 
     def _report(self) -> None:
         while self._reports:
+            self.pending -= 1
             self._reports.popleft()()
 
     def stop(self) -> None:
@@ -58,6 +65,8 @@ class ThreadWorker:
 
 class InlineWorker:
     """No thread: act and report run at once, for tests and tools."""
+
+    pending = 0
 
     def submit(self, act: Act, report: Act) -> None:
         _run_logged(act)
