@@ -2,17 +2,19 @@
 
 import asyncio
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cometmq.clock import ManualClock, SystemClock
 from cometmq.store.background import Background
+from cometmq.store.disk import OsDisk
 from cometmq.store.fakedisk import FakeDisk
 from cometmq.store.flush import Callback
 from cometmq.store.results import GetStatus, PutResult, PutStatus
 from cometmq.store.store import Store
-from cometmq.store.workers import InlineWorker
+from cometmq.store.workers import Act, InlineWorker
 from tests.support.aio import run
 from tests.support.logs import message
 from tests.support.whole_store import ROOT, open_store, queue_bodies
@@ -153,6 +155,34 @@ def test_old_segments_go_and_queues_follow() -> None:
         still.clock.advance(10)
     assert len(still.store.segments.segments) == 1
     assert still.store.queues.min_offset("TopicA", 0) > 150
+
+
+def test_files_that_expire_while_they_wait_for_their_sync_are_no_failure(tmp_path: Path) -> None:
+    """Queue files and directories of a deleted topic, index files; the upkeep thread comes when they are gone."""
+    clock = ManualClock()
+    store = open_store(OsDisk(), clock, str(tmp_path), index_entries=20, queue_file_bytes=200)
+    waiting: list[tuple[Act, Act]] = []
+
+    class Late(InlineWorker):
+        def submit(self, act: Act, report: Act) -> None:
+            waiting.append((act, report))
+
+    background = Background(store, lambda act: act(), lambda name: Late() if name == "upkeep" else InlineWorker())
+    background.start()
+    for number in range(60):
+        store.put(message(properties=f"KEYS\x01k{number}\x02"))
+    clock.advance(1)
+    assert len(store.index.to_sync()) > 1
+    store.delete_topic("TopicA")
+    store.index.destroy_all()
+    assert waiting
+    for act, report in waiting:
+        act()
+        report()
+    assert store.failure is None
+    assert store.put(message()).status == PutStatus.OK
+    background.stop()
+    store.close()
 
 
 def test_stopping_ends_all_timers_and_the_store_goes_on_without_them() -> None:

@@ -8,7 +8,7 @@ import pytest
 from cometmq.errors import StoreError
 from cometmq.store.consumequeue import BLANK_SIZE, UNIT, UNIT_BYTES, ConsumeQueue
 from cometmq.store.consumequeues import UNITS_PENDING_MAX
-from cometmq.store.disk import DiskFull, OsDisk
+from cometmq.store.disk import DiskFull, OsDisk, OsFile
 from cometmq.store.fakedisk import FakeDisk
 from cometmq.store.queuefiles import FILES_OPEN_MAX, OpenFiles, QueueFiles
 from cometmq.store.results import GetStatus
@@ -323,6 +323,24 @@ def test_a_failed_sync_is_not_taken_for_success() -> None:
     with pytest.raises(OSError, match="Input/output"):
         flush.sync()
     assert parts.checkpoint.logics_physical_offset == 0
+
+
+def test_a_file_that_goes_between_its_opening_and_its_sync_is_no_failure(tmp_path: Path) -> None:
+    class Vanishing(OsDisk):
+        def open(self, path: str, size: int, *, create: bool, allocate: bool, writable: bool = True) -> OsFile:
+            file = super().open(path, size, create=create, allocate=allocate, writable=writable)
+            if not create:
+                self.remove_dir(str(tmp_path / "consumequeue"))
+            return file
+
+    parts = Parts(OsDisk(), root_dir=str(tmp_path))
+    parts.put()
+    flush = parts.queues.begin_flush()
+    assert flush.paths
+    assert flush.directories
+    flush.disk = Vanishing()
+    flush.sync()
+    assert not (tmp_path / "consumequeue").exists()
 
 
 def test_a_deleted_topic_leaves_no_file_and_comes_not_back_with_the_next_write() -> None:

@@ -42,6 +42,7 @@ def filled(clock: ManualClock, segments: int = 15, **options: Any) -> tuple[Part
     parts = Parts(disk, clock, **options)
     while len(parts.segments.segments) < segments:
         parts.put(body=bytes(300))
+    parts.flush_log()
     for segment in parts.segments.segments:
         disk.set_modified_ms(segment.file.path, clock.now_ms())
     return parts, disk
@@ -91,6 +92,20 @@ def test_deleting_stops_at_the_first_segment_that_is_too_young() -> None:
         age_h = 1 if number == 3 else 100
         disk.set_modified_ms(segment.file.path, clock.now_ms() - age_h * HOUR_S * 1000)
     assert parts.retention.round() == 3
+
+
+def test_a_segment_that_is_not_flushed_stays_until_it_is() -> None:
+    """Otherwise the flush thread would meet a missing file, and take that for a failing disk."""
+    clock = at_hour(4)
+    parts = Parts(Partitions(clock), clock, file_reserved_hours=0)
+    while len(parts.segments.segments) < 5:
+        parts.put(body=bytes(300))
+    running = parts.segments.flush_steps(0)
+    assert parts.retention.round() == 0
+    for step in running:
+        step.segment.file.sync()
+        parts.segments.flushed_to(step)
+    assert parts.retention.round() == 4
 
 
 @pytest.mark.mission("RT-01")
@@ -195,6 +210,7 @@ def test_queues_and_index_follow_the_log() -> None:
     parts.put("Idle")
     for number in range(200):
         parts.put(queue_id=number % 3, body=bytes(200), KEYS=f"k{number}")
+    parts.flush_log()
     parts.queues.write()
     queue_files = len(disk.list_files(f"{ROOT}/consumequeue/TopicA/0"))
     index_files = len(disk.list_files(f"{ROOT}/index"))

@@ -49,17 +49,22 @@ class QueueFlush:
         self.directories: set[str] = set()
 
     def sync(self) -> None:
-        """OSError if a file cannot be synced; then nothing is known about it any more."""
+        """OSError if a file cannot be synced; then nothing is known about it any more.
+
+        What has expired meanwhile, or was deleted with its topic, is left out.
+        """
         for path in self.paths:
             try:
                 file = self.disk.open(path, -1, create=False, allocate=False)
+                file.sync()
+                file.close()
             except FileNotFoundError:
                 continue
-            file.sync()
-            file.close()
         for directory in sorted(self.directories, reverse=True):
-            if self.disk.exists(directory):
+            try:
                 self.disk.sync_dir(directory)
+            except FileNotFoundError:
+                continue
 
 
 class ConsumeQueues:

@@ -7,7 +7,8 @@
                                                                             below again
 
 Two disks count: the least used one of the commit log, and the one of the consume queues. Oldest first, never the last
-segment, at most `deleteFileBatchMax` in a round. A deleted segment stays readable for who holds a slice of it.
+segment nor one that is not flushed, at most `deleteFileBatchMax` in a round. A deleted segment stays readable for who
+holds a slice of it.
 
 Queues follow when the log's first offset has risen, a few at a time: there may be ten thousand of them.
 """
@@ -97,6 +98,9 @@ class Retention:
         oldest_kept_ms = self._clock.now_ms() - self._options.file_reserved_hours * _HOUR_MS
         while deleted < self._options.delete_files_max and len(self._segments.segments) > 1:
             segment = self._segments.segments[0]
+            if segment.flushed < segment.wrote:
+                # A flush may be at it this moment, and a file that is gone looks like a failing disk.
+                break
             if not whatever_age and self._modified_ms(segment.file.path) > oldest_kept_ms:
                 break
             log.info("deleted segment path=%s at_once=%s", segment.file.path, whatever_age)
