@@ -43,6 +43,7 @@ RECORD_BYTES_OVER_BODY: Final = 64 << 10
 # How long puts are refused after an append that took over `page_cache_busy_ms`: what piled up meanwhile goes
 # elsewhere instead of pressing on a disk that does not keep up.
 BUSY_AFTER_STALL_S: Final = 0.1
+SLOW_PUT_S: Final = 0.5
 
 _NEVER_PREPARE: Final = 1 << 62
 
@@ -344,6 +345,8 @@ class CommitLog:
             figures.largest_bytes = largest
         elapsed_s = self._monotonic() - began_s
         figures.took(elapsed_s)
+        if elapsed_s > SLOW_PUT_S:
+            log.warning("put slowly took_ms=%.0f messages=%d bytes=%d", elapsed_s * 1000, messages, count)
         if elapsed_s > self.busy_s:
             self._busy_until_s = began_s + elapsed_s + BUSY_AFTER_STALL_S
             log.warning("stalled append took_ms=%d limit_ms=%d", elapsed_s * 1000, self.busy_s * 1000)
