@@ -175,10 +175,14 @@ class Transactions:
         if mark is not None and log.flushed_offset < mark.log_offset:
             return
         if mark is not None:
-            offsets = self._broker.offsets
-            offsets.commit(PROGRESS_GROUP, HALF_TOPIC, queue.queue_id, mark.half_offset, "")
-            offsets.commit(PROGRESS_GROUP, OP_TOPIC, queue.queue_id, mark.op_offset, "")
+            self._commit(HALF_TOPIC, queue.queue_id, mark.half_offset)
+            self._commit(OP_TOPIC, queue.queue_id, mark.op_offset)
         queue.mark = Mark(log.max_offset, queue.offset, queue.ops.progress)
+
+    def _commit(self, topic: str, queue_id: int, offset: int) -> None:
+        """Progress that is none is not written: a broker without transactions shows no group that reads them."""
+        if offset != self._saved(topic, queue_id):
+            self._broker.offsets.commit(PROGRESS_GROUP, topic, queue_id, offset, "")
 
     def _add_ops(self, queue: HalfQueue, offsets: list[int]) -> None:
         for offset in offsets:
