@@ -31,11 +31,11 @@ class HalfSent:
 
 
 async def send_half(
-    peer: Peer, clock: ManualClock, topic: str = "Pay", body: bytes = b"money", queue_id: int = 0, **properties: str
+    peer: Peer, clock: ManualClock, *, body: bytes = b"money", queue_id: int = 0, **properties: Any
 ) -> HalfSent:
     names = {"TRAN_MSG": "true", "PGROUP": GROUP, "WAIT": "true", **properties}
     answer = await peer.send(
-        topic, body, properties=names, queue_id=queue_id, born_timestamp=clock.now_ms(), sys_flag=4
+        "Pay", body, properties=names, queue_id=queue_id, born_timestamp=clock.now_ms(), sys_flag=4
     )
     assert answer.code == 0, answer.remark
     return HalfSent(
@@ -96,7 +96,9 @@ def halves(broker: Broker) -> list[StoredMessage]:
     return stored(broker, HALF_TOPIC)
 
 
-def killed(directory: Path, target: Path) -> Path:
-    """What `kill -9` would leave of a broker's directory now."""
+async def killed(broker: Broker, directory: Path, target: Path) -> Path:
+    """What `kill -9` would leave of a broker's directory now, but for files that were just being replaced."""
+    for saver in broker._savers.values():
+        await saver.settle()
     shutil.copytree(directory, target)
     return target

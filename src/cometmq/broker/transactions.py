@@ -228,6 +228,8 @@ class Transactions:
                 logger.warning("move half progress queue=%d from=%d to=%d", queue.queue_id, from_offset, queue.offset)
             if not queue.copies_known:
                 yield from self._find_copies(queue, high)
+            while self._read_ops(queue):
+                yield
             yield from self._walk_queue(queue, high)
 
     def _find_copies(self, queue: HalfQueue, end: int) -> Iterator[None]:
@@ -297,12 +299,15 @@ class Transactions:
 
     def _has_ended(self, queue: HalfQueue, offset: int) -> bool:
         """Reads ops until one names the half, or there are no more."""
-        store = self._broker.store
         while not queue.has_ended(offset):
-            _, end = store.queue_bounds(HALF_TOPIC, queue.queue_id)
-            if not queue.ops.read(store, queue.offset, end):
+            if not self._read_ops(queue):
                 return False
         return True
+
+    def _read_ops(self, queue: HalfQueue) -> bool:
+        store = self._broker.store
+        _, end = store.queue_bounds(HALF_TOPIC, queue.queue_id)
+        return queue.ops.read(store, queue.offset, end)
 
     def _ask(self, queue: HalfQueue, half: Half) -> bool:
         """Copy the half and ask a producer for the copy. With no producer there the round counts as well, so that the
