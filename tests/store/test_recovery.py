@@ -396,3 +396,44 @@ def test_a_broken_part_refuses_the_start_with_a_line_that_names_it(path: str, si
         Parts(disk, parts.clock)
     assert f"{ROOT}/{path}" in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+def test_a_segment_that_was_not_flushed_is_scanned_even_if_the_queues_were() -> None:
+    """Queues may be synced further than the log: what they point to must be looked at all the same."""
+    parts = filled()
+    parts.queues.flush_now(parts.checkpoint)
+    parts.checkpoint.flush()
+    assert parts.checkpoint.logics_physical_offset > parts.segments.segments[-1].start
+    assert parts.checkpoint.physic_time_ms == 0
+    disk = parts.killed()
+    disk.open(f"{ROOT}/commitlog/{4096:020d}", -1, create=False, allocate=False).pwrite(512, bytes(512))
+    again = Parts(disk, parts.clock)
+    assert again.recovered.scanned_from == 0
+    assert 4096 <= again.log.max_offset < 4096 + 1024
+    assert all(queue.max_physical <= again.log.max_offset for queue in again.queues.all())
+
+
+def test_a_deleted_topic_does_not_come_back_with_a_clean_start() -> None:
+    parts = filled()
+    parts.put("Deleted", body=b"gone")
+    parts.queues.delete_topic("Deleted")
+    parts.put(body=b"last")
+    parts.close()
+    again = Parts(parts.killed(), parts.clock)
+    again.queues.write()
+    assert list(again.queues.topics) == ["TopicA"]
+    assert not again.disk.exists(f"{ROOT}/consumequeue/Deleted")
+
+
+def test_a_queue_that_lost_more_than_the_last_segment_gets_it_back() -> None:
+    parts = filled()
+    parts.close()
+    expected = state(parts)
+    disk = parts.killed()
+    files = [path for path, _ in files_below(disk, f"{ROOT}/consumequeue/TopicA/1")]
+    for path in files[2:]:
+        disk.remove(path)
+    disk.open(files[1], -1, create=False, allocate=False).pwrite(50, bytes(150))
+    again = Parts(disk, parts.clock)
+    assert again.recovered.scanned_from < parts.segments.segments[-1].start
+    assert state(again) == expected

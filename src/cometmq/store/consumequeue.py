@@ -42,6 +42,14 @@ _RECOVER_FILES: Final = 3
 _BLOCK_BYTES: Final = UNIT_BYTES * 3276
 
 
+class QueueBehind(Exception):
+    """Recovery has met a message, but the queue lacks messages before it: those from `physical_offset` on."""
+
+    def __init__(self, physical_offset: int) -> None:
+        super().__init__(physical_offset)
+        self.physical_offset: int = physical_offset
+
+
 class ConsumeQueue:
     __slots__ = ("topic", "queue_id", "files", "min_position", "max_physical", "waiting")
 
@@ -74,20 +82,33 @@ class ConsumeQueue:
 
     # Building
 
-    def put(self, physical_offset: int, size: int, tags_code: int, queue_offset: int, damages: list[int]) -> bool:
-        """True if a unit was added. `damages` are the offsets of known damaged places of the log, ascending."""
+    def put(
+        self,
+        physical_offset: int,
+        size: int,
+        tags_code: int,
+        queue_offset: int,
+        damages: list[int],
+        strict: bool = False,
+    ) -> bool:
+        """True if a unit was added. `damages` are the offsets of known damaged places of the log, ascending.
+
+        `strict`: raise QueueBehind where units before this one are missing.
+        """
         if physical_offset + size <= self.max_physical:
             return False
         files = self.files
         if queue_offset * UNIT_BYTES != files.end and not self._place(
-            physical_offset, size, tags_code, queue_offset, damages
+            physical_offset, size, tags_code, queue_offset, damages, strict
         ):
             return False
         self.max_physical = physical_offset + size
         files.append(UNIT.pack(physical_offset, size, tags_code))
         return True
 
-    def _place(self, physical_offset: int, size: int, tags_code: int, queue_offset: int, damages: list[int]) -> bool:
+    def _place(
+        self, physical_offset: int, size: int, tags_code: int, queue_offset: int, damages: list[int], strict: bool
+    ) -> bool:
         """Bring the end of the queue to where this unit belongs. False: it is there already."""
         files = self.files
         position = queue_offset * UNIT_BYTES
@@ -114,6 +135,8 @@ class ConsumeQueue:
             for _ in range(missing):
                 files.append(unit)
             return True
+        if strict:
+            raise QueueBehind(self.max_physical)
         log.error(
             "found gap in queue topic=%s queue=%d expected=%d found=%d physical_offset=%d",
             self.topic, self.queue_id, self.max_offset, queue_offset, physical_offset,

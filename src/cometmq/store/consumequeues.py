@@ -81,8 +81,11 @@ class ConsumeQueues:
         self.lmq_count: int = 0
         # Offsets of damaged places of the log, ascending; see consumequeue.py.
         self.damages: list[int] = []
-        # On while recovery goes through messages that are in their queues already.
+        # On while recovery goes through messages that are in their queues already; `strict`: QueueBehind is raised.
         self.verifying: bool = False
+        self.strict: bool = False
+        # For a message before this offset no queue is made: after a clean stop the topic was deleted.
+        self.made_from: int = 0
         self._open_files: OpenFiles = OpenFiles(disk)
         self._waiting: list[ConsumeQueue] = []
         self._waiting_batch: list[BatchQueue] = []
@@ -173,6 +176,8 @@ class ConsumeQueues:
         queues = self.topics.get(topic)
         queue = queues.get(queue_id) if queues is not None else None
         if queue is None:
+            if physical_offset < self.made_from:
+                return False
             queue = self.queue(topic, queue_id)
         if self.verifying:
             queue.check_last(physical_offset, size, tags_code, queue_offset)
@@ -180,7 +185,7 @@ class ConsumeQueues:
             ext = self.ext(topic, queue_id)
             if ext is not None:
                 tags_code = ext.put(tags_code, store_time_ms, bitmap or b"")
-        if not queue.put(physical_offset, size, tags_code, queue_offset, self.damages):
+        if not queue.put(physical_offset, size, tags_code, queue_offset, self.damages, self.strict):
             return False
         if not queue.waiting:
             queue.waiting = True
@@ -200,6 +205,8 @@ class ConsumeQueues:
         count: int,
     ) -> bool:
         """Put the unit of a batch that is one record."""
+        if physical_offset < self.made_from and self.find(topic, queue_id) is None:
+            return False
         queue = self.batch_queue(topic, queue_id)
         if not queue.put(physical_offset, size, tags_code, store_time_ms, base, count):
             return False

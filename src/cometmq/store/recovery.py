@@ -6,13 +6,14 @@
 The scan begins at a segment whose older messages are safely in the queues:
 
     after a clean stop   the newest segment that starts at or before the newest message known to a queue
-    after a crash        the newest segment that starts at or before the message up to which the queues were synced
-                         (checkpoint field 40), or by the checkpoint's times less 3 s, as releases before 5.5 do;
-                         then every unit for a message from there on is dropped and made again: it may be torn
+    after a crash        the newest segment that starts with a flushed record, at or before the message up to which the
+                         queues were synced (checkpoint field 40), or by the checkpoint's times less 3 s, as releases
+                         before 5.5 do; every unit for a message from there on is dropped and made again: it may be torn
 
 and after a clean stop looks back over `commitLogRecoverMaxNum` segments at most, unless no queue reaches that far: such
 a limit may save time, it may not lose messages. So a store whose queues were deleted is read from its first segment.
-Every record is checked and dispatched; what is known already changes nothing.
+Every record is checked and dispatched; what is known already changes nothing. If a queue turns out to lack older
+messages than the scan goes through, because its own tail is lost, the scan begins again further back.
 
 Where the bytes are no record, this is either the torn tail that a power cut leaves, which is cut, or damage, which is
 reported and stays. Damage has a record behind it, in this segment or at the start of a later one, and
@@ -34,6 +35,7 @@ from typing import Final
 
 from cometmq.store.checkpoint import Checkpoint
 from cometmq.store.commitlog import CommitLog
+from cometmq.store.consumequeue import QueueBehind
 from cometmq.store.consumequeues import ConsumeQueues
 from cometmq.store.damage import Damage, next_record
 from cometmq.store.dispatch import INDEX_TRIES, Dispatcher
@@ -101,7 +103,8 @@ class Recovery:
             self._rebuild()
         finally:
             self._dispatcher.on_arrival = on_arrival
-            self._queues.verifying = False
+            self._queues.verifying = self._queues.strict = False
+            self._queues.made_from = 0
         result = self.result
         log.info(
             "recovered log crashed=%s from=%d end=%d records=%d damages=%d",
@@ -114,10 +117,11 @@ class Recovery:
         newest = self._queues.recover(trusted)
         start = self.start_number(newest)
         if self._crashed:
-            self._queues.cut(self._segments[start].start)
+            self._cut_queues(self._segments[start].start)
+        else:
+            self._queues.made_from = newest
         result = self.result
-        result.last_valid = result.scanned_from = self._segments[start].start
-        result.end = self._scan(min(start, self._index_start()), start)
+        result.end, start = self._scan_all(start)
         result.damages = list(self._dispatcher.damages)
         self._queues.cut(result.end)
         if self._crashed:
@@ -132,6 +136,44 @@ class Recovery:
             self._scan(self._index_start(), len(self._segments))
             result.records = records
         self._finish()
+
+    def _cut_queues(self, physical_offset: int) -> None:
+        """Drop the units from here on. A crash in between must not find a checkpoint that still speaks of them."""
+        checkpoint = self._checkpoint
+        if checkpoint.logics_physical_offset >= physical_offset:
+            checkpoint.logics_physical_offset = max(0, physical_offset - 1)
+            if physical_offset == 0:
+                checkpoint.logics_time_ms = 0
+            checkpoint.flush()
+        self._queues.cut(physical_offset)
+
+    def _scan_all(self, start: int) -> tuple[int, int]:
+        """Scan from segment number `start` on, or from an earlier one if a queue turns out to lack older messages.
+
+        Returns the end of the log, and where the scan began in the end.
+        """
+        self._queues.strict = True
+        while True:
+            result = self.result
+            result.records = 0
+            result.last_valid = result.scanned_from = self._segments[start].start
+            try:
+                return self._scan(min(start, self._index_start()), start), start
+            except QueueBehind as behind:
+                earlier = self._number_of(behind.physical_offset)
+                log.warning("found queue behind physical_offset=%d start=%d", behind.physical_offset, earlier)
+                if earlier >= start:
+                    # It lacks what the log does not have either.
+                    self._queues.strict = False
+                else:
+                    start = earlier
+
+    def _number_of(self, physical_offset: int) -> int:
+        """The number of the segment that has this offset; 0 if it lies before the log."""
+        for number in range(len(self._segments) - 1, 0, -1):
+            if self._segments[number].start <= physical_offset:
+                return number
+        return 0
 
     def _finish(self) -> None:
         result = self.result
@@ -176,6 +218,9 @@ class Recovery:
         # Whatever the checkpoint says: where no queue reaches, they are incomplete.
         if segment.start > newest or not self._crashed:
             return segment.start <= newest
+        # What lies before the scan is not looked at, so it must have been flushed.
+        if not self._was_flushed(scan):
+            return False
         if checkpoint.logics_physical_offset > 0:
             return segment.start <= checkpoint.logics_physical_offset
         return time_ms <= checkpoint.min_time_ms
