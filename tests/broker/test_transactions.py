@@ -1,6 +1,7 @@
 """Transactions over a socket: what is stored, who may end it, who is asked, what a restart remembers."""
 
 import asyncio
+import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -12,10 +13,12 @@ from cometmq.clock import ManualClock, ManualTimer
 from cometmq.names import GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC
 from cometmq.store.fakedisk import FakeDisk
 from cometmq.store.puts import AppendRequest
+from cometmq.wire.bodies import HeartbeatData, ProducerData
 from cometmq.wire.codes import Request, Response
 from cometmq.wire.message import StoredMessage, decode_records
 from tests.support.aio import run
 from tests.support.brokers import Peer, add_topic, running_broker, stored
+from tests.support.golden import golden_store
 from tests.support.net import until
 from tests.support.transacting import (
     COMMIT,
@@ -713,3 +716,69 @@ def test_a_restart_in_every_state(tmp_path: Path, violent: bool) -> None:
             )
 
     run(main())
+
+
+def test_a_kill_right_after_giving_up_does_not_repeat_it(tmp_path: Path) -> None:
+    async def main() -> None:
+        clock = ManualClock()
+        settings = {"transactionCheckMax": 1}
+        async with running_broker(tmp_path / "a", clock, **settings) as broker, Peer.of(broker) as peer:
+            half = await send_half(peer, clock)
+            clock.advance(60)
+            assert unique_ids(broker, GIVEN_UP_TOPIC) == [half.unique_id]
+            left = await killed(broker, tmp_path / "a", tmp_path / "b")
+        async with running_broker(left, clock, **settings) as broker, Peer.of(broker) as peer:
+            clock.advance(60)
+            assert unique_ids(broker, GIVEN_UP_TOPIC) == [half.unique_id]
+
+    run(main())
+
+
+def test_a_copy_whose_half_was_ended_late_is_not_asked_for_after_a_restart(tmp_path: Path) -> None:
+    async def main() -> None:
+        clock = ManualClock()
+        async with running_broker(tmp_path, clock) as broker, Peer.of(broker) as peer:
+            await peer.heartbeat()
+            half = await send_half(peer, clock)
+            assert len(await round_of(peer, clock)) == 1
+            assert await end(peer, half, COMMIT) == 0
+        async with running_broker(tmp_path, clock) as broker, Peer.of(broker) as peer:
+            await peer.heartbeat()
+            assert await round_of(peer, clock) == []
+            assert unique_ids(broker, "Pay") == [half.unique_id]
+
+    run(main())
+
+
+def test_a_java_store_is_taken_over_with_its_open_transactions(tmp_path: Path) -> None:
+    async def main() -> None:
+        shutil.copytree(golden_store("clean"), tmp_path / "store")
+        clock = ManualClock(1_794_725_640_000)
+        settings = {
+            "mappedFileSizeCommitLog": 262_144,
+            "mappedFileSizeConsumeQueue": 2000,
+            "transactionCheckMax": 4,
+        }
+        async with running_broker(tmp_path, clock, **settings) as broker, Peer.of(broker) as peer:
+            await peer.call(Request.HEART_BEAT, _producer("golden_tx_A"))
+            open_ones = ["tx-2", "tx-5", "tx-8"]
+            asked = await round_of(peer, clock)
+            assert len(asked) == 3
+            copies = halves(broker)[-3:]
+            assert [properties_of(it)["KEYS"] for it in copies] == open_ones
+            assert {properties_of(it)["TRANSACTION_CHECK_TIMES"] for it in copies} == {"3"}
+            for half, state in zip(asked, (COMMIT, ROLLBACK, UNKNOWN), strict=True):
+                if state != UNKNOWN:
+                    assert await end(peer, half, state, from_check=True, producer_group="golden_tx_A") == 0
+            assert len(await round_of(peer, clock)) == 1
+            assert await round_of(peer, clock) == []
+            assert [properties_of(it)["KEYS"] for it in stored(broker, GIVEN_UP_TOPIC)] == ["tx-8"]
+            keys = [properties_of(it)["KEYS"] for queue_id in range(4) for it in stored(broker, "GoldenTxA", queue_id)]
+            assert sorted(keys) == ["tx-0", "tx-2", "tx-3", "tx-6"]
+            assert broker.transactions.counts.table["GoldenTxA"].count == 0
+
+    run(main())
+
+
+def _producer(group: str) -> bytes:
+    return HeartbeatData(client_id="golden", producer_data_set=[ProducerData(group_name=group)]).encode()
