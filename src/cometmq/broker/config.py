@@ -66,6 +66,11 @@ class BrokerConfig:
     start_accept_send_ms: int = setting("startAcceptSendRequestTimeStamp", 0, NOW, most=I64_MAX)
     store_reply_messages: bool = setting("storeReplyMessageEnable", True, NOW)
 
+    # Timers
+    timer_wheel_enabled: bool = setting("timerWheelEnable", True)
+    recall_enabled: bool = setting("recallMessageEnable", False, NOW)
+    recall_when_not_writable: bool = setting("allowRecallWhenBrokerNotWriteable", True, NOW)
+
     # Transactions
     reject_transactions: bool = setting("rejectTransactionMessage", False, NOW)
     transaction_timeout_ms: int = setting("transactionTimeOut", 6_000, NOW)

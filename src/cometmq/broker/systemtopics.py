@@ -23,8 +23,6 @@ BENCHMARK_QUEUES: Final = 1024
 SCHEDULE_QUEUES: Final = 18
 REVIVE_QUEUES: Final = 8
 
-TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
-
 
 def system_topics(config: BrokerConfig) -> dict[str, TopicConfig]:
     """What a fresh broker has, by name."""
@@ -43,8 +41,9 @@ def system_topics(config: BrokerConfig) -> dict[str, TopicConfig]:
         _topic(names.OP_TOPIC, 1),
         _topic("RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC", 1),
         _topic("RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC", 1),
-        _topic(TIMER_TOPIC, 1),
     ]
+    if config.timer_wheel_enabled:
+        made.append(_topic(names.TIMER_TOPIC, 1))
     if config.auto_create_topic:
         made.append(_topic(names.AUTO_CREATE_TOPIC, config.default_topic_queues, PERM_ALL))
     if config.trace_topic_enabled:

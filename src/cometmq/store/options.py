@@ -108,6 +108,20 @@ class StoreOptions:
     lmq_queues_max: int = setting("maxLmqConsumeQueueNum", 20_000)
     delay_levels: str = setting("messageDelayLevel", "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h")
 
+    # Timers
+    timer_log_file_bytes: int = setting("mappedFileSizeTimerLog", 104_857_600, NEVER, least=68)
+    # Timers that wait are lost when it changes, as in RocketMQ: let them be delivered first.
+    timer_precision_ms: int = setting("timerPrecisionMs", 1000, NEVER, least=1)
+    timer_roll_slots: int = setting("timerRollWindowSlot", 172_800)
+    timer_delay_s_max: int = setting("timerMaxDelaySec", 259_200, NOW)
+    timer_flush_interval_ms: int = setting("timerFlushIntervalMs", 1000, NOW, least=1)
+    timer_slot_count_max: int = setting("timerCongestNumEachSlot", 2_147_483_647, NOW)
+    timer_intake_stopped: bool = setting("timerStopEnqueue", False, NOW)
+    timer_delivery_stopped: bool = setting("timerStopDequeue", False, NOW)
+    timer_recount: bool = setting("timerEnableCheckMetrics", True, NOW)
+    timer_recount_hours: str = setting("timerCheckMetricsWhen", "05", NOW)
+    timer_delete_key_has_topic: bool = setting("appendTopicForTimerDeleteKey", False)
+
     @property
     def sync_flush(self) -> bool:
         return self.flush_disk_type == "SYNC_FLUSH"
@@ -141,6 +155,7 @@ def _split(paths: str) -> list[str]:
 
 
 _ONE_LOOP = "appends run one after the other on the event loop, there is no lock to choose"
+_TIMER_TURNS = "timer messages are taken in and delivered on the event loop, a few in each turn"
 _NO_SWAP = "mapped files are not swapped; RocketMQ 5.5 does not use it either"
 EXPLAINED_KEYS: Final[dict[str, str]] = {
     "useReentrantLockWhenPutMessage": _ONE_LOOP,
@@ -162,6 +177,15 @@ EXPLAINED_KEYS: Final[dict[str, str]] = {
     "batchDispatchRequestThreadPoolNums": "dispatch follows the append on the event loop; the files are the same",
     "destroyMapedFileIntervalForcibly": "a deleted file stays readable for who holds it, so nothing is forced",
     "redeleteHangedFileInterval": "a deleted file stays readable for who holds it, so nothing hangs",
+    "timerGetMessageThreadNum": _TIMER_TURNS,
+    "timerPutMessageThreadNum": _TIMER_TURNS,
+    "timerEnableDisruptor": _TIMER_TURNS,
+    "timerEnableRetryUntilSuccess": "always on: a message that cannot be delivered now is delivered later",
+    "timerSkipUnknownError": "what can never be delivered is reported and skipped, anything else is tried again",
+    "timerMetricSmallThreshold": "every topic is counted again",
+    "timerProgressLogIntervalMs": "see timerReadBehind and timerOffsetBehind in the broker's figures",
+    "timerInterceptDelayLevel": "RocketMQ 5.5 does not use it either",
+    "timerWarmEnable": "RocketMQ 5.5 does not use it either",
     "mappedFileSwapEnable": _NO_SWAP,
     "commitLogForceSwapMapInterval": _NO_SWAP,
     "commitLogSwapMapInterval": _NO_SWAP,

@@ -21,6 +21,7 @@ from cometmq.wire.bodies import (
     ResetOffsets,
     SubscriptionGroupConfig,
     SubscriptionGroupTable,
+    TimerCounts,
     TopicConfigAndMapping,
     TopicConfigTable,
     TopicList,
@@ -88,6 +89,7 @@ def config_file(name: str) -> Path:
         (ConsumerOffsetTable, "consumerOffset.json"),
         (DelayOffsetTable, "delayOffset.json"),
         (TransactionCounts, "transactionMetrics"),
+        (TimerCounts, "timermetrics"),
     ],
 )
 def test_a_config_file_of_a_java_broker_keeps_its_meaning(kind: type[Body], name: str) -> None:

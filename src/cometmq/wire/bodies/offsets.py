@@ -185,6 +185,13 @@ class TopicCount(Body):
     time_stamp: I64 = 0
 
 
+class TimerCounts(Body):
+    """Timer messages that wait, by topic: the file timermetrics."""
+
+    data_version: DataVersion = field(default_factory=DataVersion)
+    timing_count: dict[str, TopicCount] = {}
+
+
 class TransactionCounts(Body):
     """Undecided transactions by topic: the file transactionMetrics."""
 
