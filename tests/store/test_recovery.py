@@ -437,3 +437,12 @@ def test_a_queue_that_lost_more_than_the_last_segment_gets_it_back() -> None:
     again = Parts(disk, parts.clock)
     assert again.recovered.scanned_from < parts.segments.segments[-1].start
     assert state(again) == expected
+
+
+def test_keys_of_more_segments_than_the_limit_are_found_again_after_a_crash() -> None:
+    parts = filled(index_entries=1000)
+    parts.flush()
+    assert len(parts.segments.segments) > 5
+    again = Parts(parts.killed(), parts.clock, index_entries=1000, recover_segments_max=1)
+    assert again.recovered.scanned_from > 0
+    assert all(again.index.query("TopicA", f"k{number}", 10, *EVER) for number in range(120))

@@ -27,6 +27,7 @@ from cometmq.names import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC, SYSTEM_PREFI
 from cometmq.store.commitlog import CommitLog
 from cometmq.store.consumequeues import LMQ_PREFIX, ConsumeQueues
 from cometmq.store.damage import Damage, next_record
+from cometmq.store.disk import DiskFull
 from cometmq.store.flags import INDEX_FAILED
 from cometmq.store.index import Index
 from cometmq.store.options import StoreOptions
@@ -78,6 +79,8 @@ class Dispatcher:
         self._queues: ConsumeQueues = queues
         self._index: Index = index
         self._index_enabled: bool = options.index_enabled
+        # The first message that found no room in the index; -1: none.
+        self.unindexed_from: int = -1
         self._index_failures: int = 0
         self._retry_at_s: float = 0.0
         self._clock: Clock = clock
@@ -124,6 +127,8 @@ class Dispatcher:
 
     def step(self, bytes_max: int = STEP_BYTES) -> bool:
         """Dispatch about `bytes_max` bytes of the log. True if there is more to do right now."""
+        if self.unindexed_from >= 0 and self._clock.monotonic() >= self._retry_at_s:
+            self._index_again()
         if self._index_failures and self._clock.monotonic() < self._retry_at_s:
             return False
         stop = min(self.target, self.position + bytes_max)
@@ -250,7 +255,7 @@ class Dispatcher:
                 self._index.put(topic, physical_offset, store_time_ms, unique_key, keys, tag)
                 self._index_failures = 0
             except (StoreError, OSError) as error:
-                if not self._index_failed(error):
+                if not self._index_failed(error, physical_offset):
                     return False
         if self.on_arrival is not None and in_queue:
             self.on_arrival(topic, queue_id, queue_offset + 1, tags_code, store_time_ms, bitmap, properties)
@@ -258,8 +263,11 @@ class Dispatcher:
                 self._notify_light(light, topic, tags_code, store_time_ms, bitmap, properties, queue_id)
         return True
 
-    def _index_failed(self, error: Exception) -> bool:
-        """True when it is time to give up: then nothing is indexed any more and the store takes no messages."""
+    def _index_failed(self, error: Exception, physical_offset: int) -> bool:
+        """True when it is time to give up: then nothing is indexed and the store takes no messages.
+
+        Where only room is missing, this lasts until there is some.
+        """
         self._index_failures += 1
         self._retry_at_s = self._clock.monotonic() + INDEX_RETRY_S
         log.error("failed to index tries=%d error=%s", self._index_failures, error)
@@ -268,7 +276,22 @@ class Dispatcher:
         self._log.flags.set(INDEX_FAILED)
         self._index_enabled = False
         self._index_failures = 0
+        if isinstance(error, DiskFull):
+            self.unindexed_from = physical_offset
         return True
+
+    def _index_again(self) -> None:
+        """If the disk has room again, go back to the first message that is not in the index."""
+        self._retry_at_s = self._clock.monotonic() + INDEX_RETRY_S
+        try:
+            self._index.make_room()
+        except (StoreError, OSError):
+            return
+        log.info("indexes again from=%d", self.unindexed_from)
+        self.position = min(self.position, self.unindexed_from)
+        self.unindexed_from = -1
+        self._index_enabled = True
+        self._log.flags.clear(INDEX_FAILED)
 
     def _add_tag(self, tag: str) -> int:
         if len(self._tag_codes) >= _TAGS_CACHED_MAX:

@@ -103,7 +103,7 @@ class IndexFile:
         count = self.count
         entry_at = HEADER_BYTES + SLOT_BYTES * self.slots + ENTRY_BYTES * count
         if entry_at + ENTRY_BYTES > self._reserved_bytes:
-            self._reserve(entry_at + ENTRY_BYTES)
+            self.make_room()
         view = self._map
         assert view is not None
         slot_at = HEADER_BYTES + SLOT_BYTES * (key_hash % self.slots)
@@ -123,6 +123,12 @@ class IndexFile:
         self.count = count + 1
         self.end_offset = physical_offset
         self.end_time_ms = store_time_ms
+
+    def make_room(self) -> None:
+        """Own the blocks of one more entry. DiskFull if there are none."""
+        needed_bytes = HEADER_BYTES + SLOT_BYTES * self.slots + ENTRY_BYTES * (self.count + 1)
+        if needed_bytes > self._reserved_bytes:
+            self._reserve(needed_bytes)
 
     def write_header(self) -> None:
         """After the last put of a message: a third of the work of a put, and nobody needs it in between."""
@@ -303,6 +309,13 @@ class Index:
         self._disk.sync_dir(self._directory)
         self.files.append(file)
         return file
+
+    def make_room(self) -> None:
+        """See that one more entry can be put. StoreError or OSError if it cannot."""
+        if self.files and not self.files[-1].is_full:
+            self.files[-1].make_room()
+        else:
+            self._add_file()
 
     def _path(self, now_ms: int) -> str:
         seconds, milliseconds = divmod(now_ms, 1000)

@@ -31,6 +31,7 @@ flushed, a 512-byte sector of zeros gives a torn one away.
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from typing import Final
 
 from cometmq.store.checkpoint import Checkpoint
@@ -38,6 +39,7 @@ from cometmq.store.commitlog import CommitLog
 from cometmq.store.consumequeue import QueueBehind
 from cometmq.store.consumequeues import ConsumeQueues
 from cometmq.store.damage import Damage, next_record
+from cometmq.store.disk import DiskFull
 from cometmq.store.dispatch import INDEX_TRIES, Dispatcher
 from cometmq.store.index import Index
 from cometmq.store.options import StoreOptions
@@ -49,6 +51,8 @@ log = logging.getLogger(__name__)
 
 _SECTOR_BYTES: Final = 512
 _SEGMENTS_MAX_DEFAULT: Final = 10
+# How much of the log is read again for the index alone: half a minute of starting, not more.
+_INDEX_BYTES_MAX: Final = 8 << 30
 _FAR: Final = (1 << 63) - 1
 
 
@@ -180,9 +184,12 @@ class Recovery:
         self._checkpoint.confirm_offset = result.last_valid
         if self._crashed:
             self._checkpoint.physic_time_ms = max(self._checkpoint.physic_time_ms, result.last_store_time_ms)
-            self._queues.flush_now(self._checkpoint)
-        else:
-            self._queues.write()
+        # On a full disk units stay in memory, from where they are read; the store takes no messages until they are out.
+        with suppress(DiskFull):
+            if self._crashed:
+                self._queues.flush_now(self._checkpoint)
+            else:
+                self._queues.write()
         self._queues.correct_min(self._log.min_offset)
         last = self._log.segments.last()
         if last is not None:
@@ -226,10 +233,11 @@ class Recovery:
         return time_ms <= checkpoint.min_time_ms
 
     def _index_start(self) -> int:
-        """The number of the segment behind which the index knows nothing; as far back as the scan may go."""
+        """The number of the segment behind which the index knows nothing; not further back than it is worth."""
         if not self._options.index_enabled:
             return len(self._segments)
-        oldest = max(0, len(self._segments) - self._segments_max())
+        segments_max = max(self._segments_max(), _INDEX_BYTES_MAX // self._log.segments.segment_bytes)
+        oldest = max(0, len(self._segments) - segments_max)
         for number in range(len(self._segments) - 1, oldest, -1):
             if self._segments[number].start <= self._index.newest_offset:
                 return number
