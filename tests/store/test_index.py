@@ -182,6 +182,42 @@ def test_three_failed_creations_stop_writes() -> None:
     assert parts.bodies() == [b"hello"], "the queue goes on without the index"
 
 
+def test_when_there_is_room_again_the_index_catches_up_and_writes_go_on() -> None:
+    parts = Parts(FakeDisk(), segment_bytes=1 << 16)
+    parts.put(KEYS="k0")
+    assert isinstance(parts.disk, FakeDisk)
+    parts.disk.full_after(0)
+    for number in range(1, 25):
+        parts.put(KEYS=f"k{number}")
+    assert parts.index.query("TopicA", "k19", 10, *EVER) == [], "the second file found no room"
+    for _ in range(3):
+        parts.clock.advance(1)
+        parts.dispatcher.step()
+    assert parts.flags.bits == INDEX_FAILED
+    assert len(parts.bodies()) == 25, "the queue went on"
+    parts.disk.full_after(None)
+    parts.dispatcher.step()
+    assert parts.flags.bits == INDEX_FAILED, "not before a second has passed"
+    parts.clock.advance(1)
+    parts.dispatcher.step()
+    assert parts.flags.writable
+    for number, record in enumerate(parts.read_all("TopicA", 0)):
+        assert parts.index.query("TopicA", f"k{number}", 10, *EVER) == [record.physical_offset]
+    assert parts.dispatcher.behind_bytes == 0
+
+
+def test_an_index_that_fails_for_another_reason_stays_off() -> None:
+    disk = FakeDisk()
+    parts = Parts(disk)
+    for nth in (2, 3, 4):
+        disk.fail("open", nth, OSError(5, "Input/output error"))
+    parts.put(KEYS="k1")
+    for _ in range(5):
+        parts.clock.advance(1)
+        parts.dispatcher.step()
+    assert parts.flags.bits == INDEX_FAILED
+
+
 def test_a_creation_that_succeeds_later_loses_no_key() -> None:
     disk = FakeDisk()
     parts = Parts(disk)

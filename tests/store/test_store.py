@@ -209,6 +209,38 @@ def test_queue_units_wait_in_memory_while_the_disk_is_full(caplog: pytest.LogCap
     assert "kept queue units in memory" in caplog.text
 
 
+def test_after_a_crash_a_store_opens_on_a_full_disk_and_takes_messages_when_there_is_room(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """There is no room for what recovery makes again: queue units, index."""
+    clock = ManualClock()
+    store = open_store(FakeDisk(now_ms=clock.now_ms), clock)
+    for number in range(150):
+        assert store.put(message(body=b"%d" % number, properties=f"KEYS\x01k{number}\x02")).status == PutStatus.OK
+    assert isinstance(store.disk, FakeDisk)
+    image = store.disk.kill()
+    image.full_after(0)
+
+    def no_room(operation: str, path: str) -> None:
+        if operation == "pwrite" and "/consumequeue/" in path:
+            raise DiskFull("no room")
+
+    image.on_call = no_room
+    again = open_store(image, clock)
+    assert queue_bodies(again, "TopicA") == [b"%d" % number for number in range(150)]
+    assert again.put(message()).status == PutStatus.SERVICE_NOT_AVAILABLE
+    assert "kept queue units in memory" in caplog.text
+    image.full_after(None)
+    image.on_call = lambda _operation, _path: None
+    again.write_queues()
+    clock.advance(1)
+    again.dispatch_now()
+    assert again.put(message(body=b"more")).queue_offset == 150
+    assert all(again.lookup.query("TopicA", f"k{number}", 10, 0, 1 << 60).records for number in range(150))
+    again.close()
+    assert not image.exists(f"{ROOT}/abort")
+
+
 def test_the_real_disk_gives_the_same_store(tmp_path: Path) -> None:
     disk = OsDisk()
     store = open_store(disk, root=str(tmp_path))

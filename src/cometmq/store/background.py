@@ -140,7 +140,7 @@ class Background:
     def _queue_round(self) -> None:
         store = self._store
         # What dispatch could not do when it was due: a failed index put, a replica's unfinished record.
-        if store.dispatcher.behind_bytes:
+        if store.dispatcher.behind_bytes or store.dispatcher.unindexed_from >= 0:
             self._wake_dispatch()
         store.write_queues()
         if store.failure is not None or store.queues.pending or self._upkeep_busy:

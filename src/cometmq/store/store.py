@@ -121,6 +121,8 @@ class Store:
         # Before anything is changed: a crash in the middle of recovery is a crash.
         self._write_abort()
         self.recovered = recovery.run()
+        if self.queues.pending:
+            self.write_queues()
         for topic, queue_id, next_offset in self.queues.next_offsets():
             self.log.counters.set_next_offset(topic, queue_id, next_offset)
         self.flusher = Flusher(self.segments, self.checkpoint, clock, options, self._on_flushed, self.fail)
