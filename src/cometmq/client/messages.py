@@ -1,0 +1,127 @@
+"""What users hold in their hands: messages that were received, receipts of those that were sent.
+
+Both are frozen. A message's `properties` are all that it carries, the application's and RocketMQ's; `tag`, `keys` and
+times are read from them and from the record. Its `id` is the one that its producer gave it, which stays the same when
+a message is sent or delivered again; `offset_id` names one stored copy.
+"""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from enum import Enum
+from typing import Generic, TypeVar
+
+import msgspec
+
+from cometmq.client.codecs import Codec, decode_body
+from cometmq.client.namespaces import strip
+from cometmq.wire import properties as wire_properties
+from cometmq.wire.bodies import MessageQueue
+from cometmq.wire.compression import decompress
+from cometmq.wire.message import StoredMessage
+from cometmq.wire.message_id import encode_offset_id, offset_id_prefix
+from cometmq.wire.properties import RESERVED_NAMES, Property
+from cometmq.wire.sysflag import COMPRESSED
+
+T = TypeVar("T")
+
+
+class SendStatus(Enum):
+    """All four mean that the message is stored; only OK that it is as safe as the broker promises."""
+
+    OK = "SEND_OK"
+    FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
+    FLUSH_SLAVE_TIMEOUT = "FLUSH_SLAVE_TIMEOUT"
+    SLAVE_NOT_AVAILABLE = "SLAVE_NOT_AVAILABLE"
+
+
+class SendReceipt(msgspec.Struct, frozen=True):
+    """What a broker says about a message that it has stored. `queue` names the topic as its producer does."""
+
+    id: str
+    offset_id: str
+    queue: MessageQueue
+    offset: int
+    status: SendStatus = SendStatus.OK
+    transaction_id: str | None = None
+    recall_handle: str | None = None
+    region: str = "DefaultRegion"
+    traced: bool = True
+
+    @property
+    def topic(self) -> str:
+        return self.queue.topic
+
+    @property
+    def is_confirmed(self) -> bool:
+        return self.status is SendStatus.OK
+
+
+class Message(msgspec.Struct, Generic[T], frozen=True):
+    """`value` is the body as the codec reads it; `delivery_count` is 1 when it is delivered for the first time."""
+
+    topic: str
+    body: bytes
+    value: T
+    properties: Mapping[str, str] = {}
+    id: str = ""
+    offset_id: str = ""
+    queue: MessageQueue | None = None
+    offset: int = -1
+    delivery_count: int = 1
+    born_ms: int = 0
+    stored_ms: int = 0
+    flag: int = 0
+    physical_offset: int = -1
+
+    @property
+    def tag(self) -> str | None:
+        return self.properties.get(Property.TAGS)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return tuple(self.properties.get(Property.KEYS, "").split())
+
+    @property
+    def user_properties(self) -> dict[str, str]:
+        """Those that an application set."""
+        return {name: value for name, value in self.properties.items() if name not in RESERVED_NAMES}
+
+    @property
+    def born_at(self) -> datetime:
+        return datetime.fromtimestamp(self.born_ms / 1000, UTC)
+
+    @property
+    def stored_at(self) -> datetime:
+        return datetime.fromtimestamp(self.stored_ms / 1000, UTC)
+
+    @property
+    def transaction_id(self) -> str | None:
+        return self.properties.get(Property.TRANSACTION_ID)
+
+    def __repr__(self) -> str:
+        return f"Message(topic={self.topic!r}, id={self.id!r}, body={len(self.body)} bytes, tag={self.tag!r})"
+
+
+def received(
+    stored: StoredMessage, broker_name: str, codec: Codec[T], namespace: str | None = None
+) -> Message[T]:
+    """A record as its consumer sees it: body decompressed, namespace gone. WireError or CodecError."""
+    body = decompress(stored.body, stored.sys_flag) if stored.sys_flag & COMPRESSED else stored.body
+    properties = wire_properties.decode(stored.properties)
+    topic = strip(namespace, stored.topic)
+    offset_id = encode_offset_id(offset_id_prefix(*stored.store_host), stored.physical_offset)
+    return Message(
+        topic,
+        body,
+        decode_body(codec, body),
+        properties,
+        properties.get(Property.UNIQ_KEY) or offset_id,
+        offset_id,
+        MessageQueue(broker_name, stored.queue_id, topic),
+        stored.queue_offset,
+        stored.reconsume_times + 1,
+        stored.born_timestamp_ms,
+        stored.store_timestamp_ms,
+        stored.flag,
+        stored.physical_offset,
+    )
