@@ -50,6 +50,7 @@ class BrokerConfig:
     trace_on: bool = setting("traceOn", True, NOW)
     property_filter_enabled: bool = setting("enablePropertyFilter", False, NOW)
     filter_retry_messages: bool = setting("filterSupportRetry", False, NOW)
+    filter_kept_ms: int = setting("filterDataCleanTimeSpan", 86_400_000, NOW, most=I64_MAX)
     reject_pull_consumers: bool = setting("rejectPullConsumerEnable", False, NOW)
     lite_pull_enabled: bool = setting("litePullMessageEnable", True, NOW)
     notify_consumer_changes: bool = setting("notifyConsumerIdsChangedEnable", True, NOW)
@@ -84,6 +85,7 @@ class BrokerConfig:
     short_polling_ms: int = setting("shortPollingTimeMills", 1_000, NOW)
     slave_read_enabled: bool = setting("slaveReadEnable", False, NOW)
     flush_offsets_interval_ms: int = setting("flushConsumerOffsetInterval", 5_000, least=1)
+    flush_delays_interval_ms: int = setting("flushDelayOffsetInterval", 10_000, least=1)
     offset_version_step: int = setting("consumerOffsetUpdateVersionStep", 500, NOW, least=1)
     reset_offsets_on_server: bool = setting("useServerSideResetOffset", True, NOW)
     lock_max_live_ms: int = setting("rocketmq.broker.rebalance.lockMaxLiveTime", 60_000, least=1)
@@ -154,17 +156,30 @@ BROKER_INERT: Final = {
     "ackMessageThreadPoolNums": "16",
     "asyncSendEnable": "true",
     "autoDeleteUnusedStats": "true",
+    "clientAsyncSemaphoreValue": "65535",
+    "clientCallbackExecutorThreads": "4",
+    "clientChannelMaxIdleTimeSeconds": "120",
+    "clientCloseSocketIfTimeout": "true",
     "clientManageThreadPoolNums": "32",
+    "clientOnewaySemaphoreValue": "65535",
+    "clientPooledByteBufAllocatorEnable": "false",
+    "clientSocketRcvBufSize": "0",
+    "clientSocketSndBufSize": "0",
+    "clientWorkerThreads": "4",
     "compressedRegister": "false",
     "configManagerVersion": "v1",
+    "connectTimeoutMillis": "3000",
     "consumerManageThreadPoolNums": "32",
     "coldDataFlowControlEnable": "false",
+    "enableCalcFilterBitMap": "false",
     "endTransactionThreadPoolNums": "16",
+    "expectConsumerNumUseFilter": "32",
     "fetchNameSrvAddrByDnsLookup": "false",
     "fetchNamesrvAddrByAddressServer": "false",
     "heartbeatThreadPoolNums": "2",
     "litePullMessageThreadPoolNums": "20",
     "loadBalanceProcessorThreadPoolNums": "32",
+    "maxErrorRateOfBloomFilter": "20",
     "maxStatsIdleTimeInMinutes": "-1",
     "processReplyMessageThreadPoolNums": "20",
     "pullMessageThreadPoolNums": "20",
@@ -183,6 +198,7 @@ BROKER_INERT: Final = {
     "serverWorkerThreads": "8",
     "transferMsgByHeap": "true",
     "useEpollNativeSelector": "false",
+    "useTLS": "false",
     "writeBufferHighWaterMark": "0",
     "writeBufferLowWaterMark": "0",
 }

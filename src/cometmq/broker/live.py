@@ -19,6 +19,9 @@ from cometmq.wire.codes import Response
 
 logger = logging.getLogger(__name__)
 
+# RocketMQ's keys that change nothing here, with its defaults: shown and kept like the others.
+WITHOUT_EFFECT = BROKER_INERT | {key: default for key, (default, _) in EXPLAINED_KEYS.items()}
+
 
 class LiveSettings:
     """`config` and `store_options` are the current ones; `others` are keys that have no effect. `changes` counts."""
@@ -60,7 +63,7 @@ class LiveSettings:
             try:
                 config, store_options, unknown = _read(self.config, self.store_options, wanted)
                 kept = {key: text for key, text in unknown.items() if key in self._others}
-                others = read_inert(BROKER_INERT, self._others | kept)
+                others = read_inert(WITHOUT_EFFECT, self._others | kept)
             except SettingError as error:
                 raise RequestError(Response.SYSTEM_ERROR, f"nothing was changed: {error}") from None
             await self._save(LiveSettings(config, store_options, others))
@@ -87,14 +90,17 @@ class LiveSettings:
 def load(texts: dict[str, str]) -> LiveSettings:
     """From the texts of a settings file and a command line; SettingError names what is wrong."""
     config, store_options, unknown = _read(BrokerConfig(), StoreOptions(), texts)
-    for key, why in EXPLAINED_KEYS.items():
+    for key, (_, why) in EXPLAINED_KEYS.items():
         if key in unknown:
             logger.info("ignored setting key=%s value=%s: %s", key, unknown[key], why)
-    strangers = sorted(unknown.keys() - BROKER_INERT.keys() - EXPLAINED_KEYS.keys())
+    inert = sorted(unknown.keys() & BROKER_INERT.keys())
+    if inert:
+        logger.info("ignored settings of threads and buffers, which are other ones here: %s", ", ".join(inert))
+    strangers = sorted(unknown.keys() - WITHOUT_EFFECT.keys())
     if strangers:
         logger.warning("unknown settings, kept without effect: %s", ", ".join(strangers))
     _refuse_modes(config, store_options)
-    return LiveSettings(config, store_options, read_inert(BROKER_INERT, unknown))
+    return LiveSettings(config, store_options, read_inert(WITHOUT_EFFECT, unknown))
 
 
 def _read(
