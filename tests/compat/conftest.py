@@ -10,6 +10,7 @@ clusters    both clusters at once, to compare; `java_cluster` only RocketMQ's
 pair        RocketMQ's name server and ours, fed by one Java broker
 namesrv     address of one name server of the pair: a test that takes it runs against both
 second      one more broker in the pair's cluster, which a test may treat badly
+scenes      the same topic, messages and group at a Java broker and at one of ours, for the admin tool to tell about
 topic       a topic name that no other test uses
 """
 
@@ -29,6 +30,7 @@ from tests.compat.harness.admin import MqAdmin
 from tests.compat.harness.build import ToolMissing, tool
 from tests.compat.harness.foreign import CLIENTS, ForeignClient
 from tests.compat.harness.processes import LIVE
+from tests.compat.harness.scene import Scene, Scenes
 from tests.compat.harness.servers import MAKES, Broker, CometNameServer, JavaBroker, JavaNameServer, Make, NameServer
 from tests.compat.harness.shell import JavaShell
 from tests.support.require import unavailable
@@ -179,6 +181,15 @@ def namesrv(request: pytest.FixtureRequest, pair: Pair) -> str:
 def second(pair: Pair, tmp_path: Path) -> Iterator[JavaBroker]:
     with JavaBroker(tmp_path, pair.broker.namesrv, name="broker-b").start() as broker:
         yield broker
+
+
+@pytest.fixture(scope="session")
+def scenes(jars: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scenes]:
+    directory = tmp_path_factory.mktemp("scenes")
+    with ExitStack() as stack:
+        java = JavaShell(directory, name="scene")  # one of its own: the others end what a test leaves running
+        stack.callback(java.close)
+        yield Scenes(*(Scene(MAKES[name], directory / name, java, stack) for name in ("java", "comet")))
 
 
 TOPIC_NUMBERS = itertools.count(1)
