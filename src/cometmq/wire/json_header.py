@@ -6,7 +6,7 @@ accepts both, so what the strict decoder refuses is read once more as plain JSON
 Anything else is a `WireError`.
 """
 
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 
@@ -16,6 +16,7 @@ from cometmq.wire.codes import LANGUAGE_NAMES
 EXT_FIELDS_MAX: Final = 512
 I32_MIN: Final = -(2**31)
 I32_MAX: Final = 2**31 - 1
+I32 = Annotated[int, msgspec.Meta(ge=I32_MIN, le=I32_MAX)]
 
 LANGUAGE_UNKNOWN: Final = -1
 
@@ -23,11 +24,11 @@ LANGUAGE_UNKNOWN: Final = -1
 class JsonHeader(msgspec.Struct):
     """The members of a JSON header, with the values Java assumes for absent ones."""
 
-    code: int = 0
+    code: I32 = 0
     language: str = "JAVA"
-    version: int = 0
-    opaque: int = 0
-    flag: int = 0
+    version: I32 = 0
+    opaque: I32 = 0
+    flag: I32 = 0
     remark: str | None = None
     extFields: dict[str, str] | None = None  # noqa: N815 - the wire's own name
 
@@ -44,18 +45,9 @@ def read_json_header(header: bytes) -> JsonHeader:
         parsed = _read_leniently(header)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise WireError(f"JSON header does not parse: {error}") from None
-    _check_range("code", parsed.code)
-    _check_range("version", parsed.version)
-    _check_range("opaque", parsed.opaque)
-    _check_range("flag", parsed.flag)
     if parsed.extFields is not None and len(parsed.extFields) > EXT_FIELDS_MAX:
         raise WireError(f"header has {len(parsed.extFields)} ext fields, the limit is {EXT_FIELDS_MAX}")
     return parsed
-
-
-def _check_range(name: str, value: int) -> None:
-    if not I32_MIN <= value <= I32_MAX:
-        raise WireError(f"header member {name!r} is {value}, outside a 32-bit integer")
 
 
 def _read_leniently(header: bytes) -> JsonHeader:
@@ -80,11 +72,13 @@ def _integer(members: dict[str, Any], name: str) -> int:
     value = members.get(name)
     if value is None:
         return 0
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value
     if isinstance(value, str) and len(value) <= 11 and value.isascii() and value.removeprefix("-").isdigit():
-        return int(value)
-    raise WireError(f"header member {name!r} is {str(value)[:40]!r}, not an integer")
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise WireError(f"header member {name!r} is {str(value)[:40]!r}, not an integer")
+    if not I32_MIN <= value <= I32_MAX:
+        raise WireError(f"header member {name!r} is {value}, outside a 32-bit integer")
+    return value
 
 
 def _language(value: object) -> str:
