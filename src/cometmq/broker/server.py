@@ -1,6 +1,6 @@
 """The broker as a whole: what starts in which order, who serves which request, what runs by the clock, what stops.
 
-    start    tables (topics, groups, offsets, filters), store with recovery, delay progress, threads of the store,
+    start    tables (topics, groups, offsets), store with recovery, delay progress, threads of the store,
              both listeners, timers, registration with every name server
     stop     name servers are told first, parked pulls are answered, listeners, tables to disk, store, delay progress
 
@@ -8,7 +8,6 @@
     parked pulls      5 s           5 s (1 s without long polling)
     offsets to disk   10 s          flushConsumerOffsetInterval
     silent clients    10 s          10 s
-    property filters  10 s          10 s
     delayed messages  1 s           100 ms
     delay progress    10 s          flushDelayOffsetInterval
     open halves       30 s          transactionCheckInterval          transactions.py
@@ -45,7 +44,6 @@ from cometmq.broker.locks import QueueLocks
 from cometmq.broker.longpoll import SWEEP_MS, LongPoll
 from cometmq.broker.offsets import Offsets
 from cometmq.broker.overload import LoopWatch, SendGate, make_families
-from cometmq.broker.propertyfilters import PropertyFilters
 from cometmq.broker.registration import Registration
 from cometmq.broker.sessions import Consumers, Producers
 from cometmq.broker.stats import Stats
@@ -111,8 +109,7 @@ class Broker:
         self.topics: Topics = Topics(self._config, self.clock, self._topics_changed)
         self.groups: Groups = Groups(self._config, self.clock, self._groups_changed)
         self.offsets: Offsets = Offsets(self._config, self.clock)
-        self.property_filters: PropertyFilters = PropertyFilters(self._config, self.clock)
-        self.consumers: Consumers = Consumers(self._config, self.property_filters.retire)
+        self.consumers: Consumers = Consumers(self._config)
         self.producers: Producers = Producers()
         self.queue_locks: QueueLocks = QueueLocks(config.lock_max_live_ms)
         self.delays: Delays = Delays(settings.store_options.delay_levels, self.clock, self._delivered)
@@ -247,7 +244,6 @@ class Broker:
         self._load("consumerOffset.json", self.offsets)
         self._load("subscriptionGroup.json", self.groups)
         self.groups.make_built_in_groups()
-        self._load("consumerFilter.json", self.property_filters)
 
     def _load(self, name: str, state: saving.Saved) -> None:
         path = Path(self.settings.store_options.path("config", name))
@@ -393,7 +389,6 @@ class Broker:
         flush_s = self.config.flush_offsets_interval_ms / 1000
         self._every("offsets", lambda: flush_s, self._savers["consumerOffset.json"].poke, 10)
         self._every("clients", lambda: 10.0, partial(clients.expire_clients, self), 10)
-        self._every("filters", lambda: 10.0, self._save_filters, 10)
         self._every("notices", lambda: 15.0, partial(clients.tell_postponed, self), 30)
         if self.config.broker_id == 0:
             self._every("delays", lambda: ROUND_MS / 1000, self._deliver_delayed, FIRST_ROUND_MS / 1000)
@@ -444,10 +439,6 @@ class Broker:
     def _save_half_counts(self) -> None:
         self.transactions.counts.keep_only(self.topics.table)
         self._savers["transactionMetrics"].poke()
-
-    def _save_filters(self) -> None:
-        self.property_filters.forget()
-        self._savers["consumerFilter.json"].poke()
 
     def _protect(self) -> None:
         """Groups that read too far behind are switched off until an operator switches them on."""
