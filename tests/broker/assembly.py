@@ -8,6 +8,7 @@ from cometmq.broker.config import BrokerConfig
 from cometmq.broker.groups import Groups
 from cometmq.broker.locks import QueueLocks
 from cometmq.broker.offsets import Offsets
+from cometmq.broker.propertyfilters import PropertyFilters
 from cometmq.broker.sessions import Consumers, Producers
 from cometmq.broker.stats import Stats
 from cometmq.broker.topics import Topics
@@ -73,7 +74,8 @@ class Assembly:
         self.topics = Topics(lambda: self.config, self.clock, self._topics_changed)
         self.groups = Groups(lambda: self.config, self.clock, lambda: None)
         self.offsets = Offsets(lambda: self.config, self.clock)
-        self.consumers = Consumers(lambda: self.config)
+        self.property_filters = PropertyFilters(lambda: self.config, self.clock)
+        self.consumers = Consumers(lambda: self.config, self.property_filters.retire)
         self.producers = Producers()
         self.stats = Stats(lambda: self.config, self.clock)
         self.queue_locks = QueueLocks(self.config.lock_max_live_ms)

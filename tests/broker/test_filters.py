@@ -82,6 +82,8 @@ def test_what_can_be_served() -> None:
     assert switched_off is not None
     assert switched_off[0] == 1
     assert "enablePropertyFilter=true" in switched_off[1]
-    not_built = filters.fault_of("SQL92", True)
-    assert not_built is not None
-    assert not_built[0] == 23
+    assert filters.fault_of("SQL92", True) is None
+    unknown = filters.fault_of("XPATH", True)
+    assert unknown is not None
+    assert unknown[0] == 23
+    assert "XPATH" in unknown[1]

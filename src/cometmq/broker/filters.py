@@ -6,12 +6,15 @@ expression, or none.
 
 `matches` is the whole test for whoever reads queues: None lets all pass, else it is asked with the hash code of an
 entry. A property filter (SQL92) cannot be tested that way, it needs the properties of the message; such a subscription
-has `is_tag` False, and `fault_of` says whether this broker can serve it.
+has `is_tag` False, and `fault_of` says whether this broker can serve it. See propertyfilters.py and sql/
+
+Class filters, for which RocketMQ once compiled source that a client sent, let everything pass; nothing is run.
 """
 
 from collections.abc import Callable
 from typing import Final
 
+from cometmq.broker.sql import TYPE as SQL92
 from cometmq.errors import RequestError
 from cometmq.wire.bodies import SubscriptionData
 from cometmq.wire.codes import Response
@@ -85,10 +88,12 @@ def fault_of(expression_type: str | None, property_filter_enabled: bool) -> tupl
             Response.SYSTEM_ERROR,
             f"the broker does not filter messages by {expression_type}: set enablePropertyFilter=true, or use tags",
         )
-    return (
-        Response.SUBSCRIPTION_PARSE_FAILED,
-        f"this version of the broker cannot compile {expression_type} expressions: use tags",
-    )
+    if expression_type != SQL92:
+        return (
+            Response.SUBSCRIPTION_PARSE_FAILED,
+            f"expressions of type {(expression_type or '')[:40]} are not known: use {TAG} or {SQL92}",
+        )
+    return None
 
 
 def _tag_match(data: SubscriptionData) -> TagMatch | None:

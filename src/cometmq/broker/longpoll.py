@@ -1,7 +1,7 @@
 """Pulls that found nothing and wait for a message.
 
     hold()      park a pull under its topic and queue; the request stays unanswered
-    arrived()   the dispatcher's notice; waiters whose tags match become ready
+    arrived()   the dispatcher's notice; waiters whose tags and properties match become ready
     wake()      runs the ready pulls again, this time without permission to park
     sweep()     every few seconds: time-outs, and queues that grew without a notice
     close()     the broker stops: everybody becomes ready, and nobody is parked any more
@@ -14,33 +14,42 @@ arrival, time-out and a closing connection do to each other. One whose connectio
 or when it becomes ready.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from cometmq.net.connection import Connection
 from cometmq.wire.command import Command
 from cometmq.wire.headers import PullMessage
+from cometmq.wire.properties import decode_text
 
 SWEEP_MS: Final = 5_000
 # Pulls run again in one turn of the loop: a sweep may make ten thousands ready, and others want to be served too.
 WAKE_MAX: Final = 200
 
 TagMatch = Callable[[int], bool]
+PropertyMatch = Callable[[Mapping[str, str]], bool]
 
 
 class Waiter:
-    """One parked pull. `matches` is None for a subscription to everything."""
+    """One parked pull. `matches` is None unless it asks for tags, `wants` unless it asks for properties."""
 
-    __slots__ = ("connection", "request", "header", "matches", "deadline_ms")
+    __slots__ = ("connection", "request", "header", "matches", "deadline_ms", "wants")
 
     def __init__(
-        self, connection: Connection, request: Command, header: PullMessage, matches: TagMatch | None, deadline_ms: int
+        self,
+        connection: Connection,
+        request: Command,
+        header: PullMessage,
+        matches: TagMatch | None,
+        deadline_ms: int,
+        wants: PropertyMatch | None = None,
     ) -> None:
         self.connection: Connection = connection
         self.request: Command = request
         self.header: PullMessage = header
         self.matches: TagMatch | None = matches
         self.deadline_ms: int = deadline_ms
+        self.wants: PropertyMatch | None = wants
 
 
 class LongPoll:
@@ -84,7 +93,7 @@ class LongPoll:
         tag_code: int,
         _store_time_ms: int,
         _bitmap: bytes | None,
-        _properties: str,
+        properties: str,
     ) -> None:
         """A message was dispatched; `next_offset` is the queue's end behind it."""
         queues = self._parked.get(topic)
@@ -94,12 +103,19 @@ class LongPoll:
         if waiters is None:
             return
         staying: list[Waiter] = []
+        table: dict[str, str] | None = None
         for waiter in waiters:
             matches = waiter.matches
-            if next_offset > waiter.header.queue_offset and (matches is None or matches(tag_code)):
-                self._make_ready(waiter)
-            else:
+            if next_offset <= waiter.header.queue_offset or (matches is not None and not matches(tag_code)):
                 staying.append(waiter)
+                continue
+            if waiter.wants is not None:
+                if table is None:
+                    table = decode_text(properties)
+                if not waiter.wants(table):
+                    staying.append(waiter)
+                    continue
+            self._make_ready(waiter)
         self._keep(topic, queue_id, waiters, staying)
 
     def sweep(self, now_ms: int) -> None:

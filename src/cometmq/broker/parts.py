@@ -9,6 +9,7 @@ from cometmq.broker.config import BrokerConfig
 from cometmq.broker.groups import Groups
 from cometmq.broker.locks import QueueLocks
 from cometmq.broker.offsets import Offsets
+from cometmq.broker.propertyfilters import PropertyFilters
 from cometmq.broker.sessions import Consumers, Producers
 from cometmq.broker.topics import Topics
 from cometmq.clock import Clock
@@ -57,6 +58,8 @@ class Parts(Protocol):
     def consumers(self) -> Consumers: ...
     @property
     def producers(self) -> Producers: ...
+    @property
+    def property_filters(self) -> PropertyFilters: ...
     @property
     def queue_locks(self) -> QueueLocks: ...
     @property

@@ -132,11 +132,12 @@ class ConsumerGroup:
 
 
 class Consumers:
-    """`table` is for reading."""
+    """`table` is for reading. `on_empty` is told the name of a group that its last member has left."""
 
-    def __init__(self, config: Callable[[], BrokerConfig]) -> None:
+    def __init__(self, config: Callable[[], BrokerConfig], on_empty: Callable[[str], None] | None = None) -> None:
         self.table: dict[str, ConsumerGroup] = {}
         self._config = config
+        self._on_empty = on_empty
         self._groups_of: dict[Link, set[str]] = {}
         self._postponed: dict[str, Notice] = {}
         # group -> topic -> (subscription, last seen): consumers that pull without heartbeats
@@ -220,6 +221,8 @@ class Consumers:
         logger.info("remove consumer group=%s client=%s peer=%s", group.name, member.client_id, link.peer_text)
         if not group.members:
             del self.table[group.name]
+            if self._on_empty is not None:
+                self._on_empty(group.name)
         return group.notice()
 
     def expire(self, now_ms: int) -> list[Link]:

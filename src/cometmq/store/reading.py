@@ -34,7 +34,7 @@ from cometmq.store.commitlog import CommitLog
 from cometmq.store.consumequeue import BLANK_SIZE, UNIT, UNIT_BYTES, ConsumeQueue
 from cometmq.store.consumequeue_ext import ExtUnit, is_address
 from cometmq.store.consumequeues import AnyQueue, ConsumeQueues
-from cometmq.store.disk import Disk
+from cometmq.store.disk import Disk, File
 from cometmq.store.options import StoreOptions
 from cometmq.store.record import properties_at
 from cometmq.store.results import GetResult, GetStatus
@@ -97,8 +97,12 @@ class Reading:
         unit_filter: UnitFilter | None = None,
         record_filter: RecordFilter | None = None,
         loaded_units: int = 0,
+        units_max: int = 0,
     ) -> GetResult | None:
-        """Messages from `offset` on. None: the store is closed or not readable."""
+        """Messages from `offset` on; looks through at most `units_max` units if that is less than the settings allow.
+
+        None: the store is closed or not readable.
+        """
         if self.closed or not self._log.flags.readable:
             return None
         began_s = self._monotonic()
@@ -106,7 +110,7 @@ class Reading:
         if queue is None:
             result = GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, self._corrected(offset, 0), 0, 0)
         else:
-            result = self._get(queue, offset, count_max, bytes_max, unit_filter, record_filter, loaded_units)
+            result = self._get(queue, offset, count_max, bytes_max, unit_filter, record_filter, loaded_units, units_max)
         if result.status == GetStatus.FOUND:
             if not result.cold:
                 self.found += 1
@@ -127,6 +131,7 @@ class Reading:
         unit_filter: UnitFilter | None,
         record_filter: RecordFilter | None,
         loaded_units: int,
+        units_max: int,
     ) -> GetResult:
         first = max(0, queue.min_offset)
         end = queue.max_offset
@@ -140,6 +145,8 @@ class Reading:
             return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, self._corrected(offset, end), first, end)
         result = GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, offset, first, end)
         scan = _Scan(self, queue, result, offset, count_max, bytes_max, unit_filter, record_filter, loaded_units)
+        if units_max:
+            scan.units_max = min(scan.units_max, units_max)
         scan.run()
         return result
 
@@ -155,6 +162,15 @@ class Reading:
                 file.pread(position, count)
             except OSError as error:
                 log.warning("failed to load pages path=%s position=%d error=%s", file.path, position, error)
+
+    def cold_range(self, physical_offset: int, size: int) -> tuple[File, int, int] | None:
+        """What to read in another thread before this record is touched; None if it is in memory, or not there."""
+        segment = self._log.segments.find(physical_offset)
+        if segment is None or physical_offset - segment.start + size > segment.wrote:
+            return None
+        position = physical_offset - segment.start
+        is_cold = self._is_cold(segment, position, size, self._log.max_offset)
+        return (segment.file, position, size) if is_cold else None
 
     def _is_cold(self, segment: Segment, position: int, size: int, log_end: int) -> bool:
         physical_offset = segment.start + position

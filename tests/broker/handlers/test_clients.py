@@ -35,6 +35,7 @@ from cometmq.wire.codes import Language, Request, Response
 from cometmq.wire.command import Command, decode
 from cometmq.wire.headers import HeartbeatResponse
 from tests.broker.assembly import Assembly, FakeLink, ask
+from tests.support.aio import run
 from tests.support.golden import golden_frames
 
 # As client-go writes them: codes as text, no fingerprint, nulls.
@@ -358,10 +359,11 @@ def test_a_heartbeat_without_client_id_or_body_is_refused() -> None:
 def test_a_client_asks_whether_its_filters_can_be_served() -> None:
     broker = Assembly()
 
-    def check(expression_type: str | None) -> int:
-        body = CheckClientConfig(subscription_data=SubscriptionData(topic="T", expression_type=expression_type))
+    def check(expression_type: str | None, text: str | None = "a > 5") -> int:
+        data = SubscriptionData(topic="T", expression_type=expression_type, sub_string=text)
+        asked = ask(Request.CHECK_CLIENT_CONFIG, CheckClientConfig(subscription_data=data))
         try:
-            return check_client_config(broker, FakeLink(), ask(Request.CHECK_CLIENT_CONFIG, body)).code
+            return run(check_client_config(broker, FakeLink(), asked)).code
         except RequestError as error:
             return error.code
 
@@ -369,14 +371,17 @@ def test_a_client_asks_whether_its_filters_can_be_served() -> None:
     assert check(None) == Response.SUCCESS
     assert check("SQL92") == Response.SYSTEM_ERROR
     broker.set(property_filter_enabled=True)
-    assert check("SQL92") == Response.SUBSCRIPTION_PARSE_FAILED
+    assert check("SQL92") == Response.SUCCESS
+    for wrong in ("a >", "", None):
+        assert check("SQL92", wrong) == Response.SUBSCRIPTION_PARSE_FAILED
+    assert check("XPATH") == Response.SUBSCRIPTION_PARSE_FAILED
 
 
 def test_the_recorded_question_about_a_property_filter_gets_the_recorded_answer() -> None:
     (recorded,) = golden_requests(Request.CHECK_CLIENT_CONFIG)
 
     with pytest.raises(RequestError) as caught:
-        check_client_config(Assembly(), FakeLink(), recorded)
+        run(check_client_config(Assembly(), FakeLink(), recorded))
     assert caught.value.code == 1
 
 

@@ -3,14 +3,16 @@
 The server calls `connection_closed`, `expire_clients` (every 10 s) and `tell_postponed` (every 15 s) besides.
 """
 
+import asyncio
 import logging
 from collections.abc import Iterable
 from typing import Final
 
 from cometmq import names
-from cometmq.broker import filters
+from cometmq.broker import filters, sql
 from cometmq.broker.parts import Parts, body_of
 from cometmq.broker.sessions import CONSUME_ACTIVELY, Link, Member, Notice
+from cometmq.broker.sql import SqlError
 from cometmq.broker.systemtopics import PERM_READ_WRITE
 from cometmq.broker.table import Entry
 from cometmq.broker.topics import UNIT_SUBSCRIPTION_FLAG
@@ -72,6 +74,8 @@ def _register_consumer(broker: Parts, consumer: ConsumerData, member: Member, da
     _make_retry_topic(broker, consumer, config.retry_queue_nums, short=data.without_sub)
     notify = config.notify_consumer_ids_changed_enable
     tell(broker, broker.consumers.register(consumer, member, notify=notify, with_subscriptions=not data.without_sub))
+    if not data.without_sub:
+        broker.property_filters.register(name, consumer.subscription_data_set)
     return broker.consumers.table[name].take_fingerprint(data.heartbeat_fingerprint, short=data.without_sub)
 
 
@@ -102,13 +106,19 @@ def unregister(broker: Parts, connection: Link, request: Command) -> Command:
     return reply(request)
 
 
-def check_client_config(broker: Parts, connection: Link, request: Command) -> Command:
-    """A consumer asks at its start whether its filters can be served."""
+async def check_client_config(broker: Parts, connection: Link, request: Command) -> Command:
+    """A consumer asks at its start whether its filters can be served. So this is where the grammar is read first."""
     subscription = body_of(CheckClientConfig, request).subscription_data
-    if subscription is not None:
-        fault = filters.fault_of(subscription.expression_type, broker.config.property_filter_enabled)
-        if fault is not None:
-            raise RequestError(*fault)
+    if subscription is None or filters.is_tag_type(subscription.expression_type):
+        return reply(request)
+    fault = filters.fault_of(subscription.expression_type, broker.config.property_filter_enabled)
+    if fault is not None:
+        raise RequestError(*fault)
+    await asyncio.to_thread(sql.load)
+    try:
+        sql.compile_filter(subscription.sub_string or "")
+    except SqlError as error:
+        raise RequestError(Response.SUBSCRIPTION_PARSE_FAILED, str(error)) from None
     return reply(request)
 
 

@@ -1,7 +1,8 @@
 """Pulling: the checks, the read, the answer or the wait.
 
     checks       broker, group and topic may be read; the queue exists; the subscription is known and not too old
-    read         a pending reset answers at once, else the store is asked with the group's tag filter
+    read         a pending reset answers at once, else the store is asked with the group's filter: tags are tested in
+                 the queue before a record is touched, properties (SQL92) on the record
     commit       an offset that rides on the request is saved on the first pass only
     nothing new  with permission to wait the request is parked (longpoll.py) and read again when woken
 
@@ -14,12 +15,14 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from cometmq.broker import filters
+from cometmq import names
+from cometmq.broker import filters, sql
 from cometmq.broker.filters import Subscription
 from cometmq.broker.forbidden import Forbidden
 from cometmq.broker.groups import SYSTEM_GROUP_PREFIX
-from cometmq.broker.longpoll import Waiter
+from cometmq.broker.longpoll import PropertyMatch, Waiter
 from cometmq.broker.sessions import BROADCASTING, CONSUME_ACTIVELY
+from cometmq.broker.sql import Properties, SqlError
 from cometmq.broker.systemtopics import PERM_READ
 from cometmq.broker.table import Entry
 from cometmq.errors import RequestError
@@ -28,6 +31,7 @@ from cometmq.store.results import GetResult, GetStatus
 from cometmq.wire.codes import Request, Response
 from cometmq.wire.command import Command, reply
 from cometmq.wire.headers import PullMessage
+from cometmq.wire.properties import Property, decode
 
 if TYPE_CHECKING:
     from cometmq.broker.server import Broker
@@ -38,11 +42,17 @@ logger = logging.getLogger(__name__)
 FLAG_COMMIT: Final = 1
 FLAG_SUSPEND: Final = 2
 FLAG_SUBSCRIPTION: Final = 4
+FLAG_CLASS_FILTER: Final = 8
 
 # Some old clients send nanoseconds; none waits longer than 30 s for its answer.
 HOLD_MS_MAX: Final = 60_000
 # What one pull may ask for. The store returns at most 32 as it is set, but looks through as many entries as asked for.
 COUNT_MAX: Final = 10_000
+# Parts of expressions that one pull may test, at about 0.3 us each: others want to be served too. What it has not
+# looked through then is left to the next pull.
+PARTS_MAX: Final = 100_000
+# The same for retried messages, each of which may have another expression.
+RETRY_UNITS_MAX: Final = 100
 
 _NAMES: Final = {
     GetStatus.FOUND: "FOUND",
@@ -71,7 +81,7 @@ _CODES: Final = {
 class Pull:
     """One pull that passed the checks, as often as it is read."""
 
-    __slots__ = ("connection", "request", "header", "topic", "group", "subscription")
+    __slots__ = ("connection", "request", "header", "topic", "group", "subscription", "wants", "units_max")
 
     def __init__(
         self,
@@ -81,6 +91,8 @@ class Pull:
         topic: TopicConfig,
         group: SubscriptionGroupConfig,
         subscription: Subscription,
+        wants: PropertyMatch | None,
+        units_max: int,
     ) -> None:
         self.connection = connection
         self.request = request
@@ -88,6 +100,8 @@ class Pull:
         self.topic = topic
         self.group = group
         self.subscription = subscription
+        self.wants = wants
+        self.units_max = units_max
 
 
 def pull_message(broker: Broker, connection: Connection, request: Command) -> Command | None:
@@ -164,13 +178,20 @@ def _check(broker: Broker, connection: Connection, request: Command, header: Pul
             f"queue {header.queue_id} does not exist: topic {header.topic} has {topic.read_queue_nums} read queues",
         )
     subscription = _subscription(broker, header, group)
+    if header.sys_flag & FLAG_CLASS_FILTER:
+        subscription = filters.parse(header.topic, filters.ALL, None, header.sub_version)
+    wants: PropertyMatch | None = None
+    units_max = 0
     if not subscription.is_tag:
-        fault = filters.fault_of(subscription.data.expression_type, settings.property_filter_enabled)
-        if fault is not None:
-            raise RequestError(fault[0], fault[1])
+        expression = _expression(broker, header, subscription)
+        wants = expression.matches
+        units_max = max(1, PARTS_MAX // expression.parts)
+    elif settings.filter_retry_messages and header.topic.startswith(names.RETRY_PREFIX):
+        wants = partial(_origin_wants, broker, header.consumer_group)
+        units_max = RETRY_UNITS_MAX
     if settings.reject_pull_consumers:
         _check_connected(broker, connection, header.consumer_group)
-    return Pull(connection, request, header, topic, group, subscription)
+    return Pull(connection, request, header, topic, group, subscription, wants, units_max)
 
 
 def _subscription(broker: Broker, header: PullMessage, group: SubscriptionGroupConfig) -> Subscription:
@@ -210,6 +231,43 @@ def _subscription(broker: Broker, header: PullMessage, group: SubscriptionGroupC
     return known
 
 
+def _expression(broker: Broker, header: PullMessage, subscription: Subscription) -> sql.Filter:
+    """What a subscription by properties was compiled to: from the heartbeat, or from the text that the pull carries."""
+    data = subscription.data
+    fault = filters.fault_of(data.expression_type, broker.config.property_filter_enabled)
+    if fault is not None:
+        raise RequestError(fault[0], fault[1])
+    if header.sys_flag & FLAG_SUBSCRIPTION:
+        try:
+            return sql.compile_filter(data.sub_string or "")
+        except SqlError as error:
+            raise RequestError(Response.SUBSCRIPTION_PARSE_FAILED, str(error)) from None
+    table = broker.property_filters
+    known = table.find(header.consumer_group, header.topic)
+    if known is None:
+        table.put(header.consumer_group, data)  # the heartbeat came before property filters were switched on
+        known = table.find(header.consumer_group, header.topic)
+    if known is None or known.compiled is None:
+        raise RequestError(
+            Response.FILTER_DATA_NOT_EXIST,
+            f"consumer group {header.consumer_group} has no filter for {header.topic}: its expression "
+            f"{(data.sub_string or '')[:80]!r} may be wrong",
+        )
+    if known.version < header.sub_version:
+        raise RequestError(
+            Response.FILTER_DATA_NOT_LATEST,
+            f"the filter of {header.consumer_group} for {header.topic} is of version {known.version}, the pull wants "
+            f"{header.sub_version}: the heartbeat with it has not arrived yet",
+        )
+    return known.compiled
+
+
+def _origin_wants(broker: Broker, group: str, properties: Properties) -> bool:
+    """A retried message is tested by the filter for the topic that it comes from, if there is one."""
+    known = broker.property_filters.find(group, properties.get(Property.RETRY_TOPIC, ""))
+    return known is None or known.compiled is None or known.compiled.matches(properties)
+
+
 def _check_connected(broker: Broker, connection: Connection, name: str) -> None:
     """With rejectPullConsumerEnable a group that pulls by itself is served only where it sends its heartbeats."""
     if name.startswith(SYSTEM_GROUP_PREFIX):
@@ -233,13 +291,16 @@ def _read(broker: Broker, pull: Pull, first_pass: bool, loaded_units: int) -> Co
         low, high = broker.store.queue_bounds(header.topic, header.queue_id)
         return _answer(broker, pull, GetResult(GetStatus.OFFSET_RESET, reset, low, high), False)
     matches = pull.subscription.matches
+    wants = pull.wants
     found = broker.store.get(
         header.topic,
         header.queue_id,
         header.queue_offset,
         min(header.max_msg_nums, COUNT_MAX),
         unit_filter=None if matches is None else partial(_tag_passes, matches),
+        record_filter=None if wants is None else partial(_record_passes, wants),
         loaded_units=loaded_units,
+        units_max=pull.units_max,
     )
     if found is None:
         return reply(pull.request, Response.SYSTEM_ERROR, "the store is closed or cannot be read")
@@ -256,6 +317,10 @@ def _read(broker: Broker, pull: Pull, first_pass: bool, loaded_units: int) -> Co
 def _tag_passes(matches: filters.TagMatch, tag_code: int | None, _extension: object) -> bool:
     """An entry whose extension cannot be read has no code; the client decides about it."""
     return tag_code is None or matches(tag_code)
+
+
+def _record_passes(wants: PropertyMatch, properties: bytes) -> bool:
+    return wants(decode(properties))
 
 
 def _answer(broker: Broker, pull: Pull, result: GetResult, may_hold: bool) -> Command | None:
@@ -293,7 +358,9 @@ def _hold(broker: Broker, pull: Pull) -> None:
     deadline_ms = broker.uptime_ms() + hold_ms
     if not pull.connection.endpoint.hooks:
         pull.request.ext = {}  # all of it is in `header`; it is half of what a parked pull costs
-    broker.longpoll.hold(Waiter(pull.connection, pull.request, header, pull.subscription.matches, deadline_ms))
+    broker.longpoll.hold(
+        Waiter(pull.connection, pull.request, header, pull.subscription.matches, deadline_ms, pull.wants)
+    )
 
 
 def _suggested_broker(broker: Broker, group: SubscriptionGroupConfig, result: GetResult) -> int:

@@ -4,7 +4,7 @@
     TopicRoute(...).encode()                bytes in Java's form
 
 `base` explains what is accepted and what is written. By subject: `common` (the leaves), `topics`, `groups`, `clients`,
-`routes`, `register`, `offsets`, `running`, `pop`, `auth`.
+`routes`, `register`, `offsets`, `filters`, `running`, `pop`, `auth`.
 """
 
 from cometmq.wire.bodies.auth import (
@@ -40,6 +40,12 @@ from cometmq.wire.bodies.common import (
     KVTable,
     MessageQueue,
     TopicList,
+)
+from cometmq.wire.bodies.filters import (
+    BloomFilterData,
+    FilterData,
+    FilterTable,
+    TopicFilters,
 )
 from cometmq.wire.bodies.groups import (
     CustomizedRetryPolicy,
@@ -116,6 +122,7 @@ __all__ = [
     "AclPolicy",
     "BatchAck",
     "BatchAckRequest",
+    "BloomFilterData",
     "Body",
     "BrokerConsumeStats",
     "BrokerData",
@@ -143,6 +150,8 @@ __all__ = [
     "DataVersion",
     "DelayOffsetTable",
     "ExponentialRetryPolicy",
+    "FilterData",
+    "FilterTable",
     "GroupForbidden",
     "GroupList",
     "GroupRetryPolicy",
@@ -185,6 +194,7 @@ __all__ = [
     "TopicConfigList",
     "TopicConfigTable",
     "TopicCount",
+    "TopicFilters",
     "TopicList",
     "TopicOffset",
     "TopicRoute",
