@@ -52,7 +52,7 @@ def sample(directory: str, **done: int) -> None:
         "resident_kib": int(status["VmRSS"].split()[0]),
         "descriptors": len(os.listdir("/proc/self/fd")),
         "maps": sum(directory in line for line in maps),
-        "queue_maps": sum("consumequeue" in line for line in maps),
+        "queue_maps": sum(f"{directory}/consumequeue" in line for line in maps),
         "threads": len(os.listdir("/proc/self/task")),
         "files": sum(len(names) for _, _, names in os.walk(directory)),
     }
