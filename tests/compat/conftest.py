@@ -2,7 +2,7 @@
 
 java        a Java client, once per release line: a test that takes it runs twice
 java55      the 5.5.0 client only
-foreign     the Go and the Node client, one after the other
+foreign     the Go and the Node client, one after the other; `go` the first only
 mqadmin     the 5.5.0 admin tool
 make        whose servers a test starts: it runs with RocketMQ's and with ours
 cluster     a name server and a broker of that make, shared by all tests: use `topic`, leave no settings changed
@@ -82,6 +82,14 @@ def java55(shells: dict[str, JavaShell]) -> Iterator[JavaShell]:
 def foreign(request: pytest.FixtureRequest) -> ForeignClient:
     try:
         return CLIENTS[request.param]()
+    except ToolMissing as missing:
+        unavailable("interop", str(missing))
+
+
+@pytest.fixture(scope="session")
+def go() -> ForeignClient:
+    try:
+        return CLIENTS["go"]()
     except ToolMissing as missing:
         unavailable("interop", str(missing))
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.compat.conftest import Cluster, Clusters
 from tests.compat.harness import remoting
-from tests.compat.harness.foreign import go_client
+from tests.compat.harness.foreign import ForeignClient
 from tests.compat.harness.programs import consume, send
 from tests.compat.harness.shell import JavaShell
 
@@ -296,7 +296,7 @@ MANY_TIMEOUT_S = 120.0
 @pytest.mark.mission("LP-01")
 @pytest.mark.slow
 def test_a_hundred_thousand_messages_are_read_once_by_every_kind_of_consumer(
-    java55: JavaShell, clusters: Clusters, topic: str
+    java55: JavaShell, go: ForeignClient, clusters: Clusters, topic: str
 ) -> None:
     cluster = clusters["comet"]
     remoting.create_topic(cluster.broker.address, topic)
@@ -305,7 +305,7 @@ def test_a_hundred_thousand_messages_are_read_once_by_every_kind_of_consumer(
         group = f"{topic}_{number}"
         (read,) = java55.run(program, cluster.namesrv.address, topic, group, MANY, timeout_s=MANY_TIMEOUT_S).rows
         assert read == {"got": MANY, "seen": MANY}
-    rows = go_client().consume(cluster.namesrv.address, topic, f"{topic}_go", MANY)
+    rows = go.consume(cluster.namesrv.address, topic, f"{topic}_go", MANY)
     assert len(rows) == len({row["body"] for row in rows}) == MANY
 
 
