@@ -1,6 +1,6 @@
 """The broker as a whole: what starts in which order, who serves which request, what runs by the clock, what stops.
 
-    start    tables (topics, groups, offsets), store with recovery, delay progress, threads of the store,
+    start    tables (topics, groups, offsets, filters), store with recovery, delay progress, threads of the store,
              both listeners, timers, registration with every name server
     stop     name servers are told first, parked pulls are answered, listeners, tables to disk, store, delay progress
 
@@ -8,6 +8,7 @@
     parked pulls      5 s           5 s (1 s without long polling)
     offsets to disk   10 s          flushConsumerOffsetInterval
     silent clients    10 s          10 s
+    property filters  10 s          10 s
     delayed messages  1 s           100 ms
     delay progress    10 s          flushDelayOffsetInterval
     open halves       30 s          transactionCheckInterval          transactions.py
@@ -27,7 +28,7 @@ import logging
 import os
 import random
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -44,6 +45,7 @@ from cometmq.broker.locks import QueueLocks
 from cometmq.broker.longpoll import SWEEP_MS, LongPoll
 from cometmq.broker.offsets import Offsets
 from cometmq.broker.overload import LoopWatch, SendGate, make_families
+from cometmq.broker.propertyfilters import PropertyFilters
 from cometmq.broker.registration import Registration
 from cometmq.broker.sessions import Consumers, Producers
 from cometmq.broker.stats import Stats
@@ -62,6 +64,7 @@ from cometmq.store.disk import Disk, OsDisk
 from cometmq.store.puts import AppendRequest
 from cometmq.store.results import PutResult, PutStatus
 from cometmq.store.store import Store
+from cometmq.wire.bodies import TopicConfig
 from cometmq.wire.codes import Request
 from cometmq.wire.message import encode_host
 from cometmq.wire.message_id import UniqueIds, encode_offset_id, join_ids, offset_id_prefix
@@ -109,7 +112,8 @@ class Broker:
         self.topics: Topics = Topics(self._config, self.clock, self._topics_changed)
         self.groups: Groups = Groups(self._config, self.clock, self._groups_changed)
         self.offsets: Offsets = Offsets(self._config, self.clock)
-        self.consumers: Consumers = Consumers(self._config)
+        self.property_filters: PropertyFilters = PropertyFilters(self._config, self.clock)
+        self.consumers: Consumers = Consumers(self._config, self.property_filters.retire)
         self.producers: Producers = Producers()
         self.queue_locks: QueueLocks = QueueLocks(config.lock_max_live_ms)
         self.delays: Delays = Delays(settings.store_options.delay_levels, self.clock, self._delivered)
@@ -137,6 +141,8 @@ class Broker:
         self._savers: dict[str, saving.Saver] = {}
         self._timers: dict[str, Timer] = {}
         self._born_hosts: dict[Connection, bytes] = {}
+        # Asked about for every message; changed in place, because the store has it.
+        self._batch_topics: set[str] = set()
         self._watchdog: Watchdog | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -158,7 +164,7 @@ class Broker:
             self.clock,
             store_host=self.store_host,
             on_arrival=self.longpoll.arrived,
-            is_batch_topic=self._is_batch_topic,
+            is_batch_topic=self._batch_topics.__contains__,
         )
         self.store.on_failure = self._store_failed
         self.must_wait = self.store.options.sync_flush
@@ -241,9 +247,11 @@ class Broker:
     def _load_tables(self) -> None:
         self._load("topics.json", self.topics)
         self.topics.make_system_topics()
+        self._note_batch_topics(self.topics.table.values())
         self._load("consumerOffset.json", self.offsets)
         self._load("subscriptionGroup.json", self.groups)
         self.groups.make_built_in_groups()
+        self._load("consumerFilter.json", self.property_filters)
 
     def _load(self, name: str, state: saving.Saved) -> None:
         path = Path(self.settings.store_options.path("config", name))
@@ -285,10 +293,20 @@ class Broker:
             except StoreError as error:
                 logger.error("fail save error=%s", error)
 
-    def _topics_changed(self, changed: Sequence[object]) -> None:
+    def _topics_changed(self, changed: Sequence[TopicConfig]) -> None:
         if "topics.json" in self._savers:
+            if not changed:
+                self._batch_topics.clear()  # perhaps one was deleted
+            self._note_batch_topics(changed or self.topics.table.values())
             self._savers["topics.json"].poke()
-            self.nameservers.announce(changed)  # type: ignore[arg-type]
+            self.nameservers.announce(changed)
+
+    def _note_batch_topics(self, topics: Iterable[TopicConfig]) -> None:
+        for topic in topics:
+            if topic.attributes.get("queue.type") == "BatchCQ":
+                self._batch_topics.add(topic.topic_name)
+            else:
+                self._batch_topics.discard(topic.topic_name)
 
     def _groups_changed(self) -> None:
         if "subscriptionGroup.json" in self._savers:
@@ -357,10 +375,6 @@ class Broker:
             self.topics.touch()
         return skipped
 
-    def _is_batch_topic(self, topic: str) -> bool:
-        config = self.topics.get(topic)
-        return config is not None and config.attributes.get("queue.type") == "BatchCQ"
-
     def _queue_end(self, topic: str, queue_id: int) -> int:
         return self.store.queues.max_offset(topic, queue_id)
 
@@ -389,6 +403,7 @@ class Broker:
         flush_s = self.config.flush_offsets_interval_ms / 1000
         self._every("offsets", lambda: flush_s, self._savers["consumerOffset.json"].poke, 10)
         self._every("clients", lambda: 10.0, partial(clients.expire_clients, self), 10)
+        self._every("filters", lambda: 10.0, self._save_filters, 10)
         self._every("notices", lambda: 15.0, partial(clients.tell_postponed, self), 30)
         if self.config.broker_id == 0:
             self._every("delays", lambda: ROUND_MS / 1000, self._deliver_delayed, FIRST_ROUND_MS / 1000)
@@ -439,6 +454,10 @@ class Broker:
     def _save_half_counts(self) -> None:
         self.transactions.counts.keep_only(self.topics.table)
         self._savers["transactionMetrics"].poke()
+
+    def _save_filters(self) -> None:
+        self.property_filters.forget()
+        self._savers["consumerFilter.json"].poke()
 
     def _protect(self) -> None:
         """Groups that read too far behind are switched off until an operator switches them on."""
