@@ -34,7 +34,6 @@ from tests.compat.harness.directory import (
     view_ids,
 )
 from tests.compat.harness.processes import wait_until
-from tests.compat.harness.programs import send
 from tests.compat.harness.servers import Broker, CometBroker, JavaBroker, JavaNameServer
 from tests.compat.harness.shell import JavaShell
 from tests.support import kinds
@@ -398,31 +397,6 @@ def test_a_store_goes_from_us_to_java_and_back(
     assert found.items() <= read_all(store, others=True).items()
     assert_we_find_what_java_sent(store, sent)
     store.close()
-
-
-@pytest.mark.mission("BS-05")
-@pytest.mark.parametrize("end", ["stop", "kill"])
-def test_java_judges_the_end_of_our_broker_as_we_do(
-    end: str, java55: JavaShell, routes: str, topic: str, tmp_path: Path
-) -> None:
-    settings = {**SETTINGS, "brokerClusterName": f"end-{end}"}
-    ours = CometBroker(tmp_path, routes, settings, name=f"end-{end}")
-    java = JavaBroker(tmp_path, routes, settings, name=f"end-{end}")
-    assert java.store == ours.store
-    with ours.start():
-        remoting.create_topic(ours.address, topic, queues=2)
-        sent = send(java55, routes, topic, *map(str, range(20)))
-        assert (ours.store / "abort").exists()
-        if end == "stop":
-            ours.stop()
-        else:
-            ours.kill()
-    assert (ours.store / "abort").exists() == (end == "kill")
-    with java.start():
-        assert took_it_for_a_crash(java) == (end == "kill")
-        rows = read_queues(java55, java, [(topic, 0), (topic, 1)])
-        assert sorted(row["msgId"] for queue in rows.values() for row in queue) == sorted(row["msgId"] for row in sent)
-        assert store_errors(java) == []
 
 
 # Crash images
