@@ -87,6 +87,8 @@ def test_dispatching_any_part_of_the_log_again_changes_no_byte() -> None:
     for _ in range(20):
         parts.dispatcher.position = random.choice([result.start for result in parts.segments.segments])
         parts.dispatcher.step(random.randrange(5000))
+        parts.queues.write()
+        assert dict(files_below(parts.disk, ROOT)) == before
     parts.dispatcher.position = 0
     parts.dispatcher.run()
     parts.queues.write()
@@ -312,6 +314,18 @@ def test_the_checkpoint_never_speaks_of_units_that_a_power_cut_could_take() -> N
     left = disk.crash(0).read_bytes(f"{QUEUE_DIR}/{0:020d}")
     assert len(left.rstrip(b"\0")) <= 3 * UNIT_BYTES
     assert left[:UNIT_BYTES] != bytes(UNIT_BYTES)
+
+
+@pytest.mark.mission("RC-03")
+def test_a_flush_without_new_units_leaves_the_checkpoint_as_it_is() -> None:
+    parts = Parts()
+    parts.put(body=b"one")
+    last = parts.put(body=b"two")
+    parts.close()
+    again = Parts(parts.disk)
+    again.queues.flush_now(again.checkpoint)
+    assert again.checkpoint.logics_physical_offset == last.physical_offset
+    assert again.checkpoint.logics_time_ms == last.store_time_ms
 
 
 def test_a_failed_sync_is_not_taken_for_success() -> None:

@@ -105,6 +105,9 @@ def test_golden_messages_are_found_by_place_and_by_key(tmp_path: Path) -> None:
 def test_an_offset_that_hits_no_record_finds_nothing_and_harms_nothing() -> None:
     parts = Parts()
     starts = [parts.put(body=bytes(range(256))).physical_offset for _ in range(20)]
+    record = parts.lookup.record_at(starts[3])
+    assert record is not None
+    starts.append(parts.put(body=b"a record inside a record: " + bytes(record)).physical_offset)
     for offset in range(-5, parts.log.max_offset + 5000):
         assert (parts.lookup.record_at(offset) is not None) == (offset in starts)
 
