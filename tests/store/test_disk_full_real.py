@@ -43,6 +43,45 @@ def test_a_full_disk_refuses_puts_and_loses_nothing_also_when_the_store_crashes_
     assert not list(tmp_path.iterdir()), "the mount is gone with its name space"
 
 
+CUT_A_SPARSE_SEGMENT = """
+import os, sys
+from cometmq.store.disk import OsDisk
+from cometmq.store.segments import Segments
+directory = sys.argv[1] + "/commitlog"
+os.mkdir(directory)
+path = directory + "/" + "0" * 20
+with open(path, "wb") as file:
+    for at in (0, 8192, 40_960):
+        file.seek(at)
+        file.write(bytes([7]) * 100)
+    file.truncate(1 << 20)
+with open(sys.argv[1] + "/filler", "wb", buffering=0) as filler:
+    try:
+        while True:
+            filler.write(bytes(4096))
+    except OSError:
+        pass
+segments = Segments(OsDisk(), [directory], 1 << 20)
+segments.load()
+segments.cut(50)
+assert open(path, "rb").read().rstrip(bytes(1)) == bytes([7]) * 50
+"""
+
+
+def test_cutting_the_tail_of_a_segment_that_java_left_sparse_needs_no_room(tmp_path: Path) -> None:
+    run = 'mount -t tmpfs -o size=1m none "$1" && exec "$2" -c "$3" "$1"'
+    source = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(REPO / "src")]))
+    done = subprocess.run(
+        [*private_mounts(), "sh", "-c", run, "sh", str(tmp_path), sys.executable, CUT_A_SPARSE_SEGMENT],
+        env={**os.environ, "PYTHONPATH": source},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, f"status {done.returncode}\n{done.stderr[-4000:]}"
+
+
 def private_mounts() -> list[str]:
     """The start of a command that may mount what nobody else sees."""
     unshare = shutil.which("unshare")

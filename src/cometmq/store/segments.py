@@ -367,10 +367,24 @@ def _zero_from(segment: Segment, position: int) -> bool:
     at = segment.file.next_data(position)
     while at is not None:
         end = min(segment.size, at + len(_ZERO_BLOCK))
-        zeros = _ZERO_BLOCK[: end - at]
         # As bytes: comparing a memoryview goes element by element, ten times slower.
-        if view[at:end].tobytes() != zeros:
-            view[at:end] = zeros
+        data = view[at:end].tobytes()
+        if data != _ZERO_BLOCK[: end - at]:
+            _zero_pages(view, at, data)
             changed = True
         at = segment.file.next_data(end)
     return changed
+
+
+def _zero_pages(view: memoryview, start: int, data: bytes) -> None:
+    """Zero the pages of `data`, which lies at `start`, that are not zeros: these have their blocks.
+
+    The others may be holes in a file that Java left sparse; writing to one on a full disk would be a SIGBUS.
+    """
+    at = start
+    end = start + len(data)
+    while at < end:
+        page_end = min(end, at - at % PAGE_BYTES + PAGE_BYTES)
+        if any(data[at - start : page_end - start]):
+            view[at:page_end] = bytes(page_end - at)
+        at = page_end
