@@ -12,6 +12,7 @@ from cometmq.wire.properties import (
     decode,
     decode_text,
     encode,
+    encode_text,
     find,
     without,
 )
@@ -50,6 +51,17 @@ def test_bytes_that_are_not_utf8_become_replacement_characters() -> None:
 @given(st.dictionaries(PLAIN, PLAIN))
 def test_what_is_encoded_decodes_to_the_same(properties: dict[str, str]) -> None:
     assert decode(encode(properties)) == properties
+
+
+@given(st.dictionaries(PLAIN, PLAIN))
+def test_the_text_form_is_the_same_as_bytes(properties: dict[str, str]) -> None:
+    assert encode_text(properties).encode() == encode(properties)
+
+
+@pytest.mark.parametrize("value", ["", "\x01", "\x02", "\ud800", "é" * 16_384, "x" * 32_768])
+def test_the_text_form_is_refused_where_bytes_are(value: str) -> None:
+    with pytest.raises(WireError):
+        encode_text({"k": value})
 
 
 def test_encoding_ends_every_pair_with_a_separator() -> None:

@@ -104,7 +104,27 @@ RESERVED_NAMES: Final = frozenset(
 
 
 def encode(properties: Mapping[str, str]) -> bytes:
-    """The text form, if a record can hold it. Raises WireError for what could not be read back."""
+    """The form of records, if one can hold it. Raises WireError for what could not be read back."""
+    text = _joined(properties)
+    try:
+        data = text.encode()
+    except UnicodeEncodeError as error:
+        raise WireError(f"properties hold a lone surrogate at character {error.start}: not UTF-8") from None
+    if len(data) > PROPERTIES_BYTES_MAX:
+        raise WireError(f"properties of {len(data)} bytes, the limit is {PROPERTIES_BYTES_MAX}")
+    return data
+
+
+def encode_text(properties: Mapping[str, str]) -> str:
+    """The form of request headers, with the same checks."""
+    text = _joined(properties)
+    # ASCII has as many bytes as characters and no surrogates; anything else is measured.
+    if len(text) > PROPERTIES_BYTES_MAX or not text.isascii():
+        encode(properties)
+    return text
+
+
+def _joined(properties: Mapping[str, str]) -> str:
     text = "".join([f"{name}\x01{value}\x02" for name, value in properties.items()])
     # Tested on the whole text: 1.5 us for 7 properties, against 2.1 us for one test per name and value.
     if (
@@ -115,13 +135,7 @@ def encode(properties: Mapping[str, str]) -> bytes:
         or "\x02\x01" in text
     ):
         raise _unreadable(properties)
-    try:
-        data = text.encode()
-    except UnicodeEncodeError as error:
-        raise WireError(f"properties hold a lone surrogate at character {error.start}: not UTF-8") from None
-    if len(data) > PROPERTIES_BYTES_MAX:
-        raise WireError(f"properties of {len(data)} bytes, the limit is {PROPERTIES_BYTES_MAX}")
-    return data
+    return text
 
 
 def decode(data: bytes) -> dict[str, str]:

@@ -79,6 +79,7 @@ from cometmq.wire.headers.hot import (
     SendMessage,
     SendMessageResponse,
     SendMessageV2,
+    SendTemplate,
 )
 from cometmq.wire.headers.nameserver import (
     AddWritePermissionResponse,
@@ -225,6 +226,7 @@ __all__ = [
     "SendMessageBack",
     "SendMessageResponse",
     "SendMessageV2",
+    "SendTemplate",
     "TimestampResponse",
     "UnregisterBroker",
     "UnregisterClient",

@@ -1,0 +1,133 @@
+"""The client: what a program makes once, and from which its producers and consumers come.
+
+    async with Client("ns1:9876;ns2:9876") as client:
+        async with client.producer("orders-pg") as producer:
+            await producer.send("orders", b"hello")
+
+All of them share connections, routes and heartbeats. Leaving the client stops what is still running, in the reverse
+order of its making.
+"""
+
+import logging
+from types import TracebackType
+from typing import Any, Protocol, Self, TypeVar, Unpack, overload
+from weakref import WeakKeyDictionary
+
+from cometmq.client.codecs import Codec, bytes_codec
+from cometmq.client.instance import Instance
+from cometmq.client.options import ClientKeywords, ClientOptions, ProducerKeywords, ProducerOptions
+from cometmq.client.producer import Producer
+from cometmq.client.transactions import Check, TransactionProducer
+from cometmq.clock import Clock
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class Stoppable(Protocol):
+    @property
+    def is_running(self) -> bool: ...
+
+    async def stop(self) -> None: ...
+
+
+class Client:
+    """`namesrv` is `host:port;host:port`; without it COMETMQ_NAMESRV and NAMESRV_ADDR are asked."""
+
+    def __init__(
+        self, namesrv: str | None = None, *, clock: Clock | None = None, **options: Unpack[ClientKeywords]
+    ) -> None:
+        self.instance = Instance(ClientOptions(namesrv, **options), clock)
+        self._members: WeakKeyDictionary[Stoppable, None] = WeakKeyDictionary()
+
+    @property
+    def client_id(self) -> str:
+        return self.instance.client_id
+
+    async def start(self) -> None:
+        await self.instance.start()
+
+    async def stop(self) -> None:
+        """Stop what came from this client, then the client. Idempotent."""
+        for member in reversed(list(self._members)):
+            if member.is_running:
+                try:
+                    await member.stop()
+                except Exception:
+                    logger.exception("fail stop of %r", member)
+        self._members.clear()
+        await self.instance.stop()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    def adopt(self, member: Stoppable) -> None:
+        """Stop it with this client, if it still runs then."""
+        self._members[member] = None
+
+    @overload
+    def producer(self, group: str, **options: Unpack[ProducerKeywords]) -> Producer[bytes]: ...
+
+    @overload
+    def producer(self, group: str, *, codec: Codec[T], **options: Unpack[ProducerKeywords]) -> Producer[T]: ...
+
+    def producer(
+        self, group: str, *, codec: Codec[Any] = bytes_codec, **options: Unpack[ProducerKeywords]
+    ) -> Producer[Any]:
+        """A producer of a group, to be used with `async with`. `options` are the fields of `ProducerOptions`."""
+        producer = Producer(group, codec, ProducerOptions(**options), instance=self.instance)
+        self.adopt(producer)
+        return producer
+
+    @overload
+    def transaction_producer(
+        self,
+        group: str,
+        *,
+        check: Check[bytes],
+        check_concurrency: int = 1,
+        check_waiting_max: int = 2000,
+        **options: Unpack[ProducerKeywords],
+    ) -> TransactionProducer[bytes]: ...
+
+    @overload
+    def transaction_producer(
+        self,
+        group: str,
+        *,
+        check: Check[T],
+        codec: Codec[T],
+        check_concurrency: int = 1,
+        check_waiting_max: int = 2000,
+        **options: Unpack[ProducerKeywords],
+    ) -> TransactionProducer[T]: ...
+
+    def transaction_producer(
+        self,
+        group: str,
+        *,
+        check: Check[Any],
+        codec: Codec[Any] = bytes_codec,
+        check_concurrency: int = 1,
+        check_waiting_max: int = 2000,
+        **options: Unpack[ProducerKeywords],
+    ) -> TransactionProducer[Any]:
+        """A producer whose messages become visible with the success of the program's own work."""
+        producer = TransactionProducer(
+            group,
+            codec,
+            check,
+            ProducerOptions(**options),
+            instance=self.instance,
+            check_concurrency=check_concurrency,
+            check_waiting_max=check_waiting_max,
+        )
+        self.adopt(producer)
+        return producer
