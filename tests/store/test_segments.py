@@ -283,6 +283,18 @@ def test_a_roll_that_fails_changes_nothing() -> None:
     assert segments.roll() is segments.last()
 
 
+def test_a_prepared_file_that_somebody_removed_is_made_anew() -> None:
+    disk = FakeDisk()
+    segments = Segments(disk, [LOG_DIR], 1024)
+    fill(segments, 1)
+    segments.prepare_now()
+    for name in (f"{1024:020d}", f"{2048:020d}"):
+        disk.remove(f"{LOG_DIR}/{name}")
+    fill(segments, 2)
+    assert names(disk) == [f"{0:020d}", f"{1024:020d}", f"{2048:020d}"]
+    assert [segment.start for segment in segments.segments] == [0, 1024, 2048]
+
+
 def test_segments_are_wanted_two_ahead_when_small_and_one_from_half_on_when_large() -> None:
     small = Segments(FakeDisk(), [LOG_DIR], 1024)
     assert small.wanted() == [0]
