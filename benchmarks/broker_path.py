@@ -110,6 +110,7 @@ async def measure(options: argparse.Namespace) -> None:
         gc.collect()
         gc.freeze()
         gc.set_threshold(20_000, 10, 10)
+        await asyncio.sleep(0.1)  # the loop is back from making frames
         profile = cProfile.Profile()
         if options.profile:
             profile.enable()

@@ -6,16 +6,18 @@ import os
 import random
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cometmq.broker.longpoll import Waiter
+from cometmq.broker.longpoll import WAKE_MAX, LongPoll, Waiter
 from cometmq.broker.server import Broker
 from cometmq.clock import ManualClock
 from cometmq.wire.codes import Request, Response
 from cometmq.wire.command import Command, encode
+from cometmq.wire.headers import PullMessage
 from cometmq.wire.message import decode_records
 from tests.support.aio import run
 from tests.support.brokers import (
@@ -237,30 +239,48 @@ def test_a_message_wakes_those_whose_tags_match_and_nobody_else(tmp_path: Path) 
 
 @pytest.mark.mission("LP-04")
 def test_a_message_between_read_and_park_is_not_missed(tmp_path: Path) -> None:
-    """On one loop it cannot happen by itself, so it is made to happen: the park is asked for after the arrival."""
+    """On one loop it cannot happen by itself; whoever parks is told that the queue has grown since it was read."""
 
     async def main() -> None:
-        async with running_broker(tmp_path, ManualClock()) as broker, RawPeer.connected(broker.port) as peer:
-            add_topic(broker, "TopicA")
-            hold = broker.longpoll.hold
-            tasks: list[asyncio.Task[None]] = []
+        async with running_broker(tmp_path) as broker:
+            peer = DirectPeer(broker.server)
+            woken: list[Waiter] = []
+            soon: list[Callable[[], None]] = []
+            ends = {0: 7, 1: 8}
+            poll = LongPoll(woken.append, soon.append, lambda topic, queue_id: ends[queue_id])
+            for queue_id in ends:
+                command = pull_request("TopicA", queue_id, offset=7, suspend_ms=SUSPEND_MS)
+                poll.hold(Waiter(peer.connection, command, PullMessage.decode(command.ext), None, SUSPEND_MS))
+            assert poll.count == 1, "nothing came in queue 0"
+            (wake,) = soon
+            wake()
+            assert [waiter.header.queue_id for waiter in woken] == [1]
+            peer.leave()
 
-            async def hold_late(waiter: Waiter) -> None:
-                await peer_sends(broker, b"in between")
-                hold(waiter)
+    run(main())
 
-            class Late:
-                count = 0
 
-                def hold(self, waiter: Waiter) -> None:
-                    tasks.append(asyncio.get_running_loop().create_task(hold_late(waiter)))
-
-            real, broker.longpoll = broker.longpoll, Late()  # type: ignore[assignment]
-            peer.send(pull_request("TopicA", suspend_ms=SUSPEND_MS))
-            answer = await peer.receive()
-            broker.longpoll = real
-            assert bodies(answer) == [b"in between"]
-            await tasks[0]
+def test_thousands_that_become_ready_at_once_are_woken_in_turns(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running_broker(tmp_path) as broker:
+            peer = DirectPeer(broker.server)
+            woken: list[Waiter] = []
+            soon: list[Callable[[], None]] = []
+            poll = LongPoll(woken.append, soon.append, lambda topic, queue_id: 0)
+            command = pull_request("TopicA", suspend_ms=SUSPEND_MS)
+            header = PullMessage.decode(command.ext)
+            waiters = [Waiter(peer.connection, command, header, None, number % 2) for number in range(1000)]
+            for waiter in waiters:
+                poll.hold(waiter)
+            poll.sweep(0)
+            turns = 0
+            while soon:
+                soon.pop(0)()
+                turns += 1
+                assert len(woken) <= turns * WAKE_MAX
+            assert woken == waiters[::2]
+            assert poll.count == 500
+            peer.leave()
 
     run(main())
 
