@@ -11,7 +11,7 @@ COMPILED := $(OVERLAY)/.ready
 SOURCES := $(shell find src -name '*.py' -o -type d ! -name __pycache__ ! -name '*.egg-info')
 CODE := setup.py $(wildcard src tests scripts benchmarks examples)
 # The suites that exercise hot modules; they run a second time against the compiled build.
-COMPILED_TESTS := $(wildcard tests/wire tests/net tests/nameserver tests/store)
+COMPILED_TESTS := $(wildcard tests/wire tests/net tests/nameserver tests/store tests/broker)
 SOAK_TESTS := $(wildcard tests/fuzz tests/crash)
 RUN ?= up --hello
 # Arguments for one run: make run ARGS='--data /var/lib/cometmq'

@@ -23,6 +23,11 @@ from setuptools.command.build_ext import build_ext
 # instead of quietly running interpreted. wire/json_header.py stays out: mypyc erases annotations like `str | None`,
 # msgspec then refuses every value for them, and each header would take the lenient road (4 us instead of 1).
 HOT_MODULES: tuple[str, ...] = (
+    "src/cometmq/broker/delays.py",
+    "src/cometmq/broker/handlers/pull.py",
+    "src/cometmq/broker/handlers/send.py",
+    "src/cometmq/broker/longpoll.py",
+    "src/cometmq/broker/overload.py",
     "src/cometmq/net/calls.py",
     "src/cometmq/net/connection.py",
     "src/cometmq/net/dispatch.py",

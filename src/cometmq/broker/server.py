@@ -53,7 +53,7 @@ from cometmq.broker.topics import Topics
 from cometmq.broker.transactions import Transactions
 from cometmq.broker.watchdog import Watchdog
 from cometmq.clock import Clock, SystemClock, Timer
-from cometmq.errors import CometError, StoreError
+from cometmq.errors import CometError
 from cometmq.net.client import Client
 from cometmq.net.connection import Connection
 from cometmq.net.dispatch import Dispatcher
@@ -204,7 +204,8 @@ class Broker:
         await self._await_dispatch()
         await self._save_all()
         await self._close_store()
-        self._save_last_progress()
+        self._confirm_progress()
+        await self._save_all()
         logger.info("stopped broker name=%s address=%s", self.config.broker_name, self.address)
 
     async def _stop_serving(self, grace_s: float) -> None:
@@ -283,15 +284,11 @@ class Broker:
             self.delays.confirm(progress)
             self._savers["delayOffset.json"].poke()
 
-    def _save_last_progress(self) -> None:
+    def _confirm_progress(self) -> None:
         """The store is closed: all that was delivered is on disk, unless the disk failed."""
         progress = self.delays.progress()
         if progress is not None and self.store.failure is None:
             self.delays.confirm(progress)
-            try:
-                self._savers["delayOffset.json"].close()
-            except StoreError as error:
-                logger.error("fail save error=%s", error)
 
     def _topics_changed(self, changed: Sequence[TopicConfig]) -> None:
         if "topics.json" in self._savers:
