@@ -6,6 +6,7 @@
     servers     JavaNameServer, JavaBroker, CometNameServer: start, stop, kill, restart
     shell       one resident JVM that compiles and runs Java snippets
     programs    the snippets nearly every test needs: send, consume
+    directory   how a store directory was left, where its queues end, what the Java client reads and finds in it
     foreign     the Go and the Node client
     admin       mqadmin, in a resident JVM
     remoting    plain requests, written apart from cometmq.wire so that it can judge it
