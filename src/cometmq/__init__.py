@@ -1,5 +1,68 @@
-"""CometMQ: a message queue in Python, compatible with Apache RocketMQ on the wire and on disk."""
+"""CometMQ: a message queue in Python, compatible with Apache RocketMQ on the wire and on disk.
+
+    from cometmq import Client
+
+    async with Client("127.0.0.1:9876") as client, client.producer("orders-pg") as producer:
+        receipt = await producer.send("orders", b"hello")
+
+`cometmq.sync` has the same without async. Names below are loaded when they are first used: importing the package
+itself costs nothing, which matters to the command line and to servers that need none of them.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-__all__ = ["__version__"]
+if TYPE_CHECKING:
+    from cometmq.client.client import Client as Client
+    from cometmq.client.codecs import Codec as Codec
+    from cometmq.client.codecs import bytes_codec as bytes_codec
+    from cometmq.client.codecs import json_codec as json_codec
+    from cometmq.client.codecs import text_codec as text_codec
+    from cometmq.client.codecs import typed_codec as typed_codec
+    from cometmq.client.hooks import SendContext as SendContext
+    from cometmq.client.messages import Message as Message
+    from cometmq.client.messages import SendReceipt as SendReceipt
+    from cometmq.client.messages import SendStatus as SendStatus
+    from cometmq.client.producer import Producer as Producer
+    from cometmq.client.selectors import LeastLag as LeastLag
+    from cometmq.client.transactions import Transaction as Transaction
+    from cometmq.client.transactions import TransactionProducer as TransactionProducer
+    from cometmq.client.transactions import Tx as Tx
+    from cometmq.wire.bodies import MessageQueue as MessageQueue
+
+# Public name -> the module that has it.
+_PUBLIC = {
+    "Client": "cometmq.client.client",
+    "Codec": "cometmq.client.codecs",
+    "LeastLag": "cometmq.client.selectors",
+    "Message": "cometmq.client.messages",
+    "MessageQueue": "cometmq.wire.bodies",
+    "Producer": "cometmq.client.producer",
+    "SendContext": "cometmq.client.hooks",
+    "SendReceipt": "cometmq.client.messages",
+    "SendStatus": "cometmq.client.messages",
+    "Transaction": "cometmq.client.transactions",
+    "TransactionProducer": "cometmq.client.transactions",
+    "Tx": "cometmq.client.transactions",
+    "bytes_codec": "cometmq.client.codecs",
+    "json_codec": "cometmq.client.codecs",
+    "text_codec": "cometmq.client.codecs",
+    "typed_codec": "cometmq.client.codecs",
+}
+
+__all__ = ["__version__", *_PUBLIC]  # noqa: PLE0604 - all are text
+
+
+def __getattr__(name: str) -> Any:
+    module = _PUBLIC.get(name)
+    if module is None:
+        raise AttributeError(f"module 'cometmq' has no attribute {name!r}")
+    value = getattr(importlib.import_module(module), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
