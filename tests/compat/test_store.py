@@ -362,6 +362,7 @@ def assert_we_find_what_java_sent(store: Store, sent: list[dict[str, Any]]) -> N
         assert store.lookup.query(kinds.TOPIC, key, 64, 0, 1 << 60).records, key
 
 
+@pytest.mark.slow
 @pytest.mark.mission("ST-03", "ST-05", "ST-08")
 @pytest.mark.parametrize("end", ["stop", "kill"])
 def test_a_store_goes_from_us_to_java_and_back(
@@ -402,6 +403,7 @@ def test_a_store_goes_from_us_to_java_and_back(
 # Crash images
 
 
+@pytest.mark.slow
 def test_java_reads_what_is_left_of_crashes(
     java55: JavaShell, nursery: Nursery, routes: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -182,6 +182,7 @@ def _read_to_end(life: Life) -> list[Any]:
     return reports
 
 
+@pytest.mark.slow
 def test_no_acked_message_is_lost_by_kill(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     figures = Figures()
     seed = FIRST_SEED
