@@ -16,6 +16,7 @@ from typing import Any
 
 from cometmq.broker.server import Broker
 from cometmq.client.client import Client
+from cometmq.client.producer import Producer
 from cometmq.clock import Clock
 from cometmq.nameserver.server import NameServer
 from cometmq.net.connection import Connection
@@ -210,3 +211,14 @@ async def scripted_cluster(*names: str) -> AsyncIterator[ScriptedCluster]:
     finally:
         for server in servers:
             await server.stop()
+
+
+@asynccontextmanager
+async def producing(*names: str, **options: Any) -> AsyncIterator[tuple[ScriptedCluster, Producer[bytes]]]:
+    """Scripted brokers, and a producer that knows the route of topic T. `options` are the producer's."""
+    async with (
+        scripted_cluster(*names) as cluster,
+        cluster.client() as client,
+        client.producer("pg", **{"topics": ("T",), **options}) as producer,
+    ):
+        yield cluster, producer
