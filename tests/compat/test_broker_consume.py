@@ -40,6 +40,7 @@ def test_a_consumer_sees_only_the_tags_it_wants(java: JavaShell, cluster: Cluste
     assert len(some.rows) == 11
 
 
+@pytest.mark.mission("FI-01")
 def test_of_two_tags_with_one_hash_the_consumer_gets_its_own(java: JavaShell, cluster: Cluster, topic: str) -> None:
     remoting.create_topic(cluster.broker.address, topic, queues=1)
     java.run(SEND_TAGGED, cluster.namesrv.address, topic, "Aa", "BB", "Aa", "other", "BB", "Aa")
