@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.support.brokers import SMALL_FILES
+from tests.support.brokers import CALM, SMALL_FILES
 
 READY = re.compile(r"ready namesrv=(\S*) broker=(\S+)\n")
 
@@ -39,7 +39,7 @@ def command_line(*arguments: str) -> list[str]:
 
 def small(home: Path, **settings: object) -> list[str]:
     """--set for small files in a store below `home`, any port, and what is given."""
-    texts = {"storePathRootDir": home / "store", "listenPort": 0, **SMALL_FILES, **settings}
+    texts = {"storePathRootDir": home / "store", "listenPort": 0, **SMALL_FILES, **CALM, **settings}
     return [f"--set={key}={value}" for key, value in texts.items()]
 
 

@@ -35,6 +35,8 @@ from tests.support.net import RawPeer
 CALL_S = 20.0
 BORN_MS = 1_700_000_000_123
 
+# A busy machine may stop a test for seconds, which fast failure rightly answers with refusals.
+CALM: dict[str, object] = {"brokerFastFailureEnable": False}
 SMALL_FILES: dict[str, object] = {
     "mappedFileSizeCommitLog": 1 << 20,
     "mappedFileSizeConsumeQueue": 20_000,
@@ -44,12 +46,13 @@ SMALL_FILES: dict[str, object] = {
 
 
 def broker_settings(directory: Path, **texts: object) -> LiveSettings:
-    """`texts` are settings by RocketMQ's keys, over small files below `directory` and any free port."""
+    """`texts` are settings by RocketMQ's keys, over small files below `directory`, any free port, and `CALM`."""
     given = {
         "brokerName": "broker-a",
         "listenPort": 0,
         "storePathRootDir": directory / "store",
         **SMALL_FILES,
+        **CALM,
         **texts,
     }
     return live.load({key: _text(value) for key, value in given.items()})
