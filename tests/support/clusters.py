@@ -28,6 +28,7 @@ from cometmq.wire.command import Command, reply
 from cometmq.wire.headers import GetRoute, SendMessage, SendMessageResponse
 from tests.nameserver.support import nameserver
 from tests.support.brokers import add_topic, running_broker
+from tests.support.net import until
 
 SENDS = (
     Request.SEND_MESSAGE,
@@ -211,6 +212,13 @@ async def scripted_cluster(*names: str) -> AsyncIterator[ScriptedCluster]:
     finally:
         for server in servers:
             await server.stop()
+
+
+async def idle(client: Client) -> None:
+    """Wait until the client awaits no answer: then its clock may jump without anything running out of time."""
+    permits = client.instance.net.endpoint.calls.twoway
+    await asyncio.sleep(0)
+    await until(lambda: permits.free == permits.count, "an idle client")
 
 
 @asynccontextmanager

@@ -28,13 +28,14 @@ from cometmq.client.batching import Buffer, Many, Place
 from cometmq.client.codecs import Codec, decode_body, encode_value
 from cometmq.client.hooks import SendCheck, SendHook
 from cometmq.client.instance import Instance
+from cometmq.client.lag import LagWatch
 from cometmq.client.messages import Message, SendReceipt
 from cometmq.client.namespaces import strip, wrap
 from cometmq.client.options import ClientOptions, ProducerOptions
 from cometmq.client.outgoing import Composer, MessageKeywords, Outgoing, Seconds
 from cometmq.client.probing import Probe
 from cometmq.client.requests import Reply, reply_address
-from cometmq.client.selectors import Selector
+from cometmq.client.selectors import LeastLag, Selector
 from cometmq.client.sending import Pick, Sender
 from cometmq.errors import Backpressure, CometError, ConfigError, NoRoute, NotRunning
 from cometmq.names import DLQ_PREFIX, RETRY_PREFIX, group_fault
@@ -78,6 +79,7 @@ class Producer(Generic[T]):
         self._sender = Sender(self.instance, self.group, self.options, self._composer)
         self._buffer = Buffer(self._sender, self._composer)
         self._probe = Probe(self._sender)
+        self._watches: list[LagWatch] = []
         self._oneway_waiting = 0
         self._is_running = False
         self._was_started = False
@@ -115,6 +117,8 @@ class Producer(Generic[T]):
         await self.flush()
         self._is_running = False
         self._probe.stop()
+        for watch in self._watches:
+            watch.stop()
         await self.instance.unregister_producer(self.group)
         if self._owns_instance:
             await self.instance.stop()
@@ -369,6 +373,22 @@ class Producer(Generic[T]):
         self._need_running()
         target = await self._sender.find_target(self._composer.wire_topic(topic))
         return [lane.queue for lane in target.lanes]
+
+    async def least_lag(
+        self, topic: str, group: str, *, refresh: float = 5.0, slack: int = 100
+    ) -> LeastLag:
+        """A selector for `topic` that avoids queues in which a consumer group is held back.
+
+        Brokers are asked for the group's progress every `refresh` seconds; a queue is avoided while it lies more
+        than `slack` messages behind the best one.
+        """
+        self._need_running()
+        watch = LagWatch(
+            self.instance, wrap(self.instance.namespace, group), self._composer.wire_topic(topic), slack
+        )
+        await watch.start(refresh)
+        self._watches.append(watch)
+        return watch.selector
 
     def add_hook(self, hook: SendHook) -> None:
         """Be told before and after every attempt."""

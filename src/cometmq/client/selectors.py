@@ -9,7 +9,7 @@ the queues. It may be called on every attempt to send, from the event loop: it m
 """
 
 import random
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from cometmq.client.messages import Message
@@ -18,7 +18,6 @@ from cometmq.wire.bodies import MessageQueue
 from cometmq.wire.hashing import java_string_hash
 
 Selector: TypeAlias = Callable[[Sequence[MessageQueue], Message[Any]], MessageQueue]
-Lags: TypeAlias = Callable[[str], Awaitable[Mapping[MessageQueue, int]]]
 
 _I32_MAX: Final = 2**31 - 1
 
@@ -50,9 +49,8 @@ def at_random(queues: Sequence[MessageQueue], _message: Message[Any]) -> Message
 class LeastLag:
     """Sends to the queues that some consumer group has least to do in, in turn; of equal ones all get the same.
 
-        lags = LeastLag()
-        lags.update({queue: messages_behind, ...})         from time to time, e.g. from `admin.group_lag`
-        await producer.send("orders", b"...", selector=lags)
+        least_lag = await producer.least_lag("orders", "billing-cg")       keeps it up to date
+        await producer.send("orders", b"...", selector=least_lag)
 
     A queue counts as held back when it lies more than `slack` messages behind the one with the least. Queues that no
     update spoke of count as having no lag. Without an update it is plain round robin.
