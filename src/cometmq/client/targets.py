@@ -112,7 +112,7 @@ class Target:
             )
             if index is not None:
                 return lanes[index]
-        return self.next(None)
+        return self.next(last_broker)
 
     def by_key(self, key: str | int) -> Lane:
         return self.lanes[index_of_key(key, len(self.lanes))]
