@@ -183,6 +183,7 @@ def _read_to_end(life: Life) -> list[Any]:
 
 
 @pytest.mark.slow
+@pytest.mark.mission("MF-04")
 def test_no_acked_message_is_lost_by_kill(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     figures = Figures()
     seed = FIRST_SEED

@@ -54,7 +54,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="cometmq broker",
         description="Run a broker: it stores messages and serves producers and consumers.",
-        epilog="exit codes: 0 stopped, 2 wrong arguments, 3 bad settings or files, 4 address not available",
+        epilog="exit codes: 0 stopped, 2 wrong arguments, 3 bad settings or files, 4 address taken, 5 disk failed",
     )
     parser.add_argument("-c", "--config", "--configFile", metavar="FILE", help="settings, as RocketMQ's broker.conf")
     parser.add_argument("-n", "--namesrv", "--namesrvAddr", metavar="LIST", help="name servers, separated by ;")
@@ -97,7 +97,7 @@ async def _serve(settings: "LiveSettings") -> int:
     print(f"ready namesrv={settings.config.namesrv_addresses} broker={broker.address}", flush=True)
     await stopping.wait()
     await broker.stop()
-    return 0
+    return serving.end("broker", broker.store.failure)
 
 
 async def _serve_several(options: argparse.Namespace, settings: "LiveSettings") -> int:

@@ -4,6 +4,7 @@
     2   the command line is wrong
     3   a settings file or a file of the store cannot be used
     4   an address cannot be listened on
+    5   stopped after a disk had failed: what was not flushed by then may be lost
 
 Each failure is one line on stderr that names the cause.
 """
@@ -23,6 +24,7 @@ from cometmq.wire import properties_text
 EXIT_USAGE: Final = 2
 EXIT_SETTINGS: Final = 3
 EXIT_ADDRESS: Final = 4
+EXIT_DISK: Final = 5
 
 LOG_FORMAT: Final = "%(asctime)s %(levelname)s %(name)s %(message)s"
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
@@ -58,6 +60,13 @@ def set_up_logging(level: str) -> None:
 
 def exit_code_of(error: Exception) -> int:
     return EXIT_ADDRESS if isinstance(error.__cause__, OSError) and not isinstance(error, StoreError) else EXIT_SETTINGS
+
+
+def end(command: str, failure: OSError | None) -> int:
+    """The exit code of a broker that was told to stop; `failure` is what its disk said meanwhile."""
+    if failure is None:
+        return 0
+    return fail(command, EXIT_DISK, f"the disk failed while running: {failure}; check the device before a restart")
 
 
 def fail(command: str, code: int, cause: object) -> int:

@@ -31,7 +31,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="cometmq up",
         description="Run a name server and a broker in one process.",
-        epilog="exit codes: 0 stopped, 2 wrong arguments, 3 bad settings or files, 4 address not available",
+        epilog="exit codes: 0 stopped, 2 wrong arguments, 3 bad settings or files, 4 address taken, 5 disk failed",
     )
     parser.add_argument("--data", metavar="DIR", type=os.path.abspath, default="data", help="where all is kept")
     parser.add_argument("--host", metavar="HOST", default="127.0.0.1", help="address to listen on")
@@ -79,7 +79,7 @@ async def _serve(options: argparse.Namespace) -> int:
         await stopping.wait()
     await broker.stop()
     await name_server.stop()
-    return 1 if failed else 0
+    return 1 if failed else serving.end("up", broker.store.failure)
 
 
 async def _show(name_server: str, broker: str, data: Path) -> bool:
