@@ -48,7 +48,7 @@ FLAG_CLASS_FILTER: Final = 8
 HOLD_MS_MAX: Final = 60_000
 # What one pull may ask for. The store returns at most 32 as it is set, but looks through as many entries as asked for.
 COUNT_MAX: Final = 10_000
-# Parts of expressions that one pull may test, at about 0.3 us each: others want to be served too. What it has not
+# Parts of expressions that one pull may test, at up to 0.2 us each: others want to be served too. What it has not
 # looked through then is left to the next pull.
 PARTS_MAX: Final = 100_000
 # The same for retried messages, each of which may have another expression.

@@ -44,7 +44,7 @@ I64_MAX: Final = 2**63 - 1
 
 
 def read_int(text: str) -> int:
-    # 0.2 us instead of 0.6 us for the texts that almost all are.
+    # 0.15 us instead of 0.3 us for the texts that almost all are.
     if len(text) < 10 and text.isdecimal() and text.isascii():
         return int(text)
     return _read_integer(text, I32_MIN, I32_MAX)
