@@ -385,3 +385,16 @@ def test_golden_queues_recover_to_their_last_unit(tmp_path: Path) -> None:
         folder = golden_store("clean") / "consumequeue" / queue.topic / str(queue.queue_id)
         content = (folder / f"{0:020d}").read_bytes()
         assert queue.max_offset == sum(size > 0 for _, size, _ in UNIT.iter_unpack(content))
+
+
+def test_a_clean_start_has_nothing_to_sync_and_writes_nothing() -> None:
+    disk = FakeDisk()
+    parts = Parts(disk)
+    for number in range(50):
+        parts.put(f"topic{number}")
+    parts.close()
+    disk.calls.clear()
+    again = Parts(disk)
+    flush = again.queues.begin_flush()
+    assert (flush.paths, flush.directories) == ([], set())
+    assert disk.calls["pwrite"] == 0

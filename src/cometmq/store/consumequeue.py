@@ -40,6 +40,8 @@ _BLANKS: Final = _BLANK_UNIT * 1024
 
 _RECOVER_FILES: Final = 3
 _BLOCK_BYTES: Final = UNIT_BYTES * 3276
+# Most queues are short, and there may be ten thousand of them.
+_FIRST_BLOCK_BYTES: Final = UNIT_BYTES * 204
 
 
 class QueueBehind(Exception):
@@ -232,7 +234,7 @@ class ConsumeQueue:
         position = start
         stop = start + self.files.file_bytes
         while position < stop:
-            data = self.files.read(position, min(_BLOCK_BYTES, stop - position))
+            data = self.files.read(position, _FIRST_BLOCK_BYTES if position == start else _BLOCK_BYTES)
             at = 0
             whole = len(data) - len(data) % UNIT_BYTES
             while at < whole:

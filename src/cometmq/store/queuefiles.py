@@ -26,7 +26,7 @@ from cometmq.store.disk import Disk, File
 log = logging.getLogger(__name__)
 
 FILES_OPEN_MAX: Final = 256
-_ZERO_BLOCK_BYTES: Final = 1 << 20
+_ZEROS: Final = bytes(32 << 10)
 
 
 class OpenFiles:
@@ -186,22 +186,26 @@ class QueueFiles:
         while self.starts and self.starts[-1] >= position and len(self.starts) > 1:
             self.open_files.remove(self.path(self.starts.pop()))
             self.named = False
-        if self.starts:
-            self._zero_from(position)
+        changed = bool(self.starts) and self._zero_from(position)
         self.end = self.written = position
-        if self.unsynced_from < 0 or self.unsynced_from > position:
+        if self.unsynced_from > position or (changed and self.unsynced_from < 0):
             self.unsynced_from = position
 
-    def _zero_from(self, position: int) -> None:
+    def _zero_from(self, position: int) -> bool:
+        """True if there was something else."""
+        changed = False
         start = self.starts[-1]
         file = self.open_files.get(self.path(start))
         at = file.next_data(max(0, position - start))
         while at is not None:
-            block = file.pread(at, _ZERO_BLOCK_BYTES)
-            used = len(block.rstrip(b"\0"))
-            if used:
-                file.pwrite(at, bytes(used))
+            # A block at a time, compared as a whole: at every start this looks at the last file of every queue.
+            block = file.pread(at, len(_ZEROS))
+            zeros = _ZEROS if len(block) == len(_ZEROS) else bytes(len(block))
+            if block != zeros:
+                file.pwrite(at, zeros)
+                changed = True
             at = file.next_data(at + len(block)) if block else None
+        return changed
 
     def remove_first(self) -> None:
         self.open_files.remove(self.path(self.starts.pop(0)))
