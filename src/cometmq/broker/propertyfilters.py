@@ -157,6 +157,11 @@ class PropertyFilters:
         for topics in self._table.values():
             yield from topics.values()
 
+    def show(self, group: str, topic: str) -> str:
+        """For the admin tool, which prints the text as it comes."""
+        known = self._table.get(group, {}).get(topic)
+        return "null" if known is None else dumps_pretty(_data_of(known)).decode()
+
     # The file
 
     def restore(self, content: bytes) -> None:

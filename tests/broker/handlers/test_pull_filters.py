@@ -10,7 +10,7 @@ import cometmq.broker
 from cometmq.broker.server import Broker
 from cometmq.clock import ManualClock
 from cometmq.store.fakedisk import FakeDisk
-from cometmq.wire.bodies import CheckClientConfig, ConsumerData, HeartbeatData, SubscriptionData
+from cometmq.wire.bodies import CheckClientConfig, ConsumeQueuePage, ConsumerData, HeartbeatData, SubscriptionData
 from cometmq.wire.codes import Request, Response
 from cometmq.wire.command import Command
 from cometmq.wire.message import decode_records
@@ -202,6 +202,25 @@ def test_a_costly_expression_looks_through_less_at_a_time(tmp_path: Path) -> Non
                 offset = int(answer.ext["nextBeginOffset"])
             assert bodies(answer) == ["wanted"]
             assert pulls >= 2
+
+    run(main())
+
+
+def test_an_operator_sees_the_filter_of_a_group(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running_broker(tmp_path, enablePropertyFilter=True) as broker, Peer.of(broker) as peer:
+            add_topic(broker, "TopicA", 1)
+            await send_all(peer)
+            await subscribe(peer, "a > 5", 3)
+            await subscribe(peer, "TagA", group="others", kind="TAG")
+            wanted = {"topic": "TopicA", "queueId": 0, "index": 0, "count": 2}
+            shown = await peer.call(Request.QUERY_CONSUME_QUEUE, consumerGroup="consumers", **wanted)
+            page = ConsumeQueuePage.decode(shown.body)
+            data = json.loads(page.filter_data or "")
+            assert (data["expression"], data["clientVersion"], data["dead"]) == ("a > 5", 3, False)
+            assert [entry.eval for entry in page.queue_data] == [True, True], "the queue itself excludes nothing"
+            shown = await peer.call(Request.QUERY_CONSUME_QUEUE, consumerGroup="others", **wanted)
+            assert ConsumeQueuePage.decode(shown.body).filter_data == "null"
 
     run(main())
 

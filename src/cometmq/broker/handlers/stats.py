@@ -213,7 +213,7 @@ def queue_page(broker: Broker, connection: Connection, request: Command) -> Comm
             page.filter_data = f"{header.consumer_group}@{header.topic} is not online!"
         else:
             page.subscription_data = subscription.data
-            page.filter_data = "null"  # no compiled expression; the admin tool prints the text as it comes
+            page.filter_data = broker.property_filters.show(header.consumer_group, header.topic)
     units = _units(queue, header.index, min(header.count, PAGE_ENTRIES_MAX))
     if not units:
         remark = f"Index {header.index} of {header.queue_id}@{header.topic} is not exist!"
