@@ -223,6 +223,18 @@ def test_filters_by_tag_code_and_by_properties() -> None:
     assert (none.status, none.next_offset) == (GetStatus.NO_MATCHED_MESSAGE, 10)
 
 
+def test_a_caller_can_look_through_fewer_units_than_the_settings_allow() -> None:
+    parts = filled(30)
+
+    def nothing(_properties: bytes) -> bool:
+        return False
+
+    some = get(parts, 5, record_filter=nothing, units_max=10)
+    assert (some.status, some.next_offset) == (GetStatus.NO_MATCHED_MESSAGE, 15)
+    assert get(parts, 5, record_filter=nothing, units_max=1000).next_offset == 30
+    assert get(parts, 5, record_filter=nothing).next_offset == 30
+
+
 def test_properties_are_found_behind_hosts_and_topics_of_both_kinds() -> None:
     parts = wide()
     parts.log.store_host = bytes(16) + b"\0\0\0\1"
