@@ -158,7 +158,7 @@ def _send_code(broker: Assembly, topic: str) -> int:
         "sysFlag": "0", "bornTimestamp": "1", "flag": "0",
     }  # fmt: skip
     try:
-        send.check_topic(cast(Any, broker), cast(Any, LINK), SendMessage.decode(ext))
+        send.check_topic(cast(Any, broker), SendMessage.decode(ext))
     except RequestError as error:
         return error.code
     return Response.SUCCESS

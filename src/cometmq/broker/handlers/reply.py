@@ -44,7 +44,7 @@ async def reply(broker: Broker, connection: Connection, request: Command) -> Com
         header = SendMessage.decode_v2(request.ext)
     ext = dict(broker.send_ext)
     try:
-        topic = check_topic(broker, connection, header)
+        topic = check_topic(broker, header)
     except RequestError as error:
         return answer_to(request, error.code, error.remark, ext)
     if header.queue_id < 0:

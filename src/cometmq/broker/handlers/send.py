@@ -76,7 +76,7 @@ def send_message(broker: Broker, connection: Connection, request: Command) -> Co
 def _send(broker: Broker, connection: Connection, request: Command, header: SendMessage) -> Command | None:
     if broker.send_hooks:
         broker.send_hooks.before(header, request)
-    config = check_topic(broker, connection, header)
+    config = check_topic(broker, header)
     topic = header.topic
     queue_id = header.queue_id
     if queue_id < 0:
@@ -151,7 +151,7 @@ def _refuse(broker: Broker, request: Command, code: int, remark: str) -> Command
     return reply(request, code, remark, dict(broker.send_ext))
 
 
-def check_topic(broker: Broker, connection: Connection, header: SendMessage) -> TopicConfig:
+def check_topic(broker: Broker, header: SendMessage) -> TopicConfig:
     """The configuration of the topic that may be sent to, made on demand; RequestError says why not."""
     settings = broker.config
     if settings.start_accept_send_ms and broker.clock.now_ms() < settings.start_accept_send_ms:
@@ -174,7 +174,7 @@ def check_topic(broker: Broker, connection: Connection, header: SendMessage) -> 
     if topic in names.SEND_FORBIDDEN_TOPICS:
         raise RequestError(Response.NO_PERMISSION, f"sending to the system topic {topic} is forbidden")
     if config is None:
-        config = _create_topic(broker, connection, header)
+        config = _create_topic(broker, header)
     if header.queue_id >= max(config.read_queue_nums, config.write_queue_nums):
         raise RequestError(
             Response.INVALID_PARAMETER,
@@ -184,7 +184,7 @@ def check_topic(broker: Broker, connection: Connection, header: SendMessage) -> 
     return config
 
 
-def _create_topic(broker: Broker, connection: Connection, header: SendMessage) -> TopicConfig:
+def _create_topic(broker: Broker, header: SendMessage) -> TopicConfig:
     topic = header.topic
     if topic.startswith(names.RETRY_PREFIX):
         retry_flag = UNIT_SUBSCRIPTION_FLAG if header.unit_mode else 0
@@ -195,7 +195,7 @@ def _create_topic(broker: Broker, connection: Connection, header: SendMessage) -
         raise RequestError(
             Response.TOPIC_NOT_EXIST,
             f"topic {topic} does not exist on broker {broker.config.broker_name} and is not made on demand from "
-            f"{header.default_topic} for {connection.peer_text}: create it, or set autoCreateTopicEnable=true",
+            f"{header.default_topic}: create it, or set autoCreateTopicEnable=true",
         )
     return config
 
