@@ -221,16 +221,16 @@ START = """
 
 @pytest.mark.parametrize("rule", ["FIRST_OFFSET", "LAST_OFFSET", "TIMESTAMP"])
 @pytest.mark.parametrize("age", ["fresh", "old"])
-def test_where_a_group_starts(java: JavaShell, cluster: Cluster, topic: str, rule: str, age: str) -> None:
+def test_where_a_group_starts(java55: JavaShell, cluster: Cluster, topic: str, rule: str, age: str) -> None:
     """A stored offset always wins; and a queue that still has its first message counts as stored at 0."""
     remoting.create_topic(cluster.broker.address, topic, queues=1)
-    send(java, cluster.namesrv.address, topic, "one", "two")
+    send(java55, cluster.namesrv.address, topic, "one", "two")
     group = f"{topic}_g"
     if age == "old":
         remoting.create_group(cluster.broker.address, group)
         commit: dict[str, object] = {"consumerGroup": group, "topic": topic, "queueId": 0, "commitOffset": 1}
         assert remoting.call(cluster.broker.address, 15, commit).code == 0
-    consumer = java.begin(START, cluster.namesrv.address, topic, group, f"CONSUME_FROM_{rule}", "20380101000000")
+    consumer = java55.begin(START, cluster.namesrv.address, topic, group, f"CONSUME_FROM_{rule}", "20380101000000")
     expected = ["two"] if age == "old" else ["one", "two"]
     assert consumer.take(len(expected)) == expected
     consumer.stop()

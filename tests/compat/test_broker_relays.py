@@ -19,6 +19,7 @@ REPLY = """
     DefaultMQProducer back = use(new DefaultMQProducer("compat_back"));
     back.setNamesrvAddr(args[0]);
     back.start();
+    CountDownLatch replied = new CountDownLatch(3);
     DefaultMQPushConsumer c = use(new DefaultMQPushConsumer(args[1] + "_g"));
     c.setNamesrvAddr(args[0]);
     c.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
@@ -31,6 +32,7 @@ REPLY = """
             } catch (Exception e) {
                 emit(e.toString());
             }
+            replied.countDown();
         }
         return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
     });
@@ -46,6 +48,7 @@ REPLY = """
             i--;
         }
     }
+    replied.await();  // a reply may be here before its sender was told that it was sent
 """
 
 

@@ -11,7 +11,7 @@ import pytest
 from tests.compat.conftest import Cluster
 from tests.compat.harness import remoting
 from tests.compat.harness.processes import wait_until
-from tests.compat.harness.programs import ROUTE_POLL_MS, consume, send, text
+from tests.compat.harness.programs import consume, send, text
 from tests.compat.harness.servers import CometUp, Make
 from tests.compat.harness.shell import JavaShell
 
@@ -323,12 +323,11 @@ def test_the_first_message_makes_its_topic_on_its_broker(java: JavaShell, cluste
 SEND_AND_REFRESH = """
     DefaultMQProducer p = use(new DefaultMQProducer("compat_refresh"));
     p.setNamesrvAddr(args[0]);
-    p.setPollNameServerInterval(Integer.parseInt(args[2]));
     p.start();
     emit(p.send(new Message(args[1], "first".getBytes())).getMessageQueue().getBrokerName());
     emit(brokers(p, args[1]));
     receive();
-    while (brokers(p, args[1]).size() != 1) Thread.sleep(20);
+    refresh(p, args[1]);
     Set<String> used = new TreeSet<>();
     for (int i = 0; i < 16; i++) {
         used.add(p.send(new Message(args[1], "x".getBytes())).getMessageQueue().getBrokerName());
@@ -340,14 +339,19 @@ SEND_AND_REFRESH = """
 Set<String> brokers(DefaultMQProducer p, String topic) {
     return p.getDefaultMQProducerImpl().getTopicPublishInfoTable().get(topic).getMessageQueueList().stream()
         .map(MessageQueue::getBrokerName).collect(Collectors.toCollection(TreeSet::new));
+}
+
+/** What the producer does every 30 s. */
+void refresh(DefaultMQProducer p, String topic) {
+    p.getDefaultMQProducerImpl().getMqClientFactory().updateTopicRouteInfoFromNameServer(topic);
 """
 
 
 def test_a_topic_made_by_one_message_is_on_one_broker_only(
-    java: JavaShell, cluster: Cluster, make: Make, tmp_path: Path, topic: str
+    java55: JavaShell, cluster: Cluster, make: Make, tmp_path: Path, topic: str
 ) -> None:
     with make.broker(tmp_path, cluster.namesrv.address, name="broker-two").start():
-        producer = java.begin(SEND_AND_REFRESH, cluster.namesrv.address, topic, ROUTE_POLL_MS)
+        producer = java55.begin(SEND_AND_REFRESH, cluster.namesrv.address, topic)
         first, provisional = producer.take(2)
         assert provisional == ["broker-a", "broker-two"]
 

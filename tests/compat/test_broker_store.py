@@ -191,7 +191,6 @@ def test_both_makes_take_over_from_each_other(
     java55: JavaShell, namesrv_of_ours: str, tmp_path: Path, topic: str
 ) -> None:
     shared = SharedStore(java55, namesrv_of_ours, tmp_path, topic)
-    shared.turn(MAKES["java"], end="stop")
     shared.turn(MAKES["comet"], end="stop")
     assert "last shutdown normally" in shared.turn(MAKES["java"], end="stop")
     shared.turn(MAKES["comet"], end="kill")

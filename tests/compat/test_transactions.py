@@ -16,14 +16,14 @@ from tests.compat.harness.shell import JavaShell, Run
 
 pytestmark = pytest.mark.interop
 
-CHECKS_MAX = 6
-# Short times, so that a test sees some rounds. RocketMQ also asks for what it has committed while its ops wait: those
-# must be written before anybody is asked.
+CHECKS_MAX = 10
+# Short times, so that a test sees some rounds. RocketMQ also asks for what it has committed while its ops wait, so those
+# are written soon; on a busy machine it may ask all the same.
 SETTINGS = {
     "transactionCheckInterval": 2_000,
-    "transactionTimeOut": 2_000,
+    "transactionTimeOut": 3_000,
     "transactionCheckMax": CHECKS_MAX,
-    "transactionOpBatchInterval": 200,
+    "transactionOpBatchInterval": 100,
 }
 GIVEN_UP_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 ASKED_TIMEOUT_S = 60.0
@@ -35,7 +35,8 @@ TRANSACT = """
     p.setInstanceName(args[3]);
     p.setPollNameServerInterval(1_000);
     p.setHeartbeatBrokerInterval(1_000);
-    p.setSendMsgTimeout(10_000);
+    p.setSendMsgTimeout(20_000);
+    p.setMqClientApiTimeout(20_000);
     p.setTransactionListener(new TransactionListener() {
         public LocalTransactionState executeLocalTransaction(Message m, Object said) {
             return LocalTransactionState.valueOf((String) said);
@@ -81,13 +82,20 @@ class Producer:
             self._take_row()
         return [row["asked"] for row in self.asked[:count]]
 
+    def wait_asked_for(self, *keys: str) -> list[str]:
+        """Keys of all questions until each of these was asked for."""
+        while not set(keys) <= {row["asked"] for row in self.asked}:
+            self._take_row()
+        return [row["asked"] for row in self.asked]
+
     def _take_row(self) -> None:
         row = self.run.next(ASKED_TIMEOUT_S)
         (self.asked if "asked" in row else self._sent).append(row)
 
 
 class Servers:
-    def __init__(self, namesrv: NameServer, broker: Broker) -> None:
+    def __init__(self, is_ours: bool, namesrv: NameServer, broker: Broker) -> None:
+        self.is_ours = is_ours
         self.namesrv = namesrv.address
         self.broker = broker.address
 
@@ -98,7 +106,8 @@ def servers(request: pytest.FixtureRequest, jars: None, tmp_path_factory: pytest
     directory = tmp_path_factory.mktemp(f"transactions-{make.name}")
     with ExitStack() as stack:
         namesrv = stack.enter_context(make.name_server(directory).start())
-        yield Servers(namesrv, stack.enter_context(make.broker(directory, namesrv.address, SETTINGS).start()))
+        broker = stack.enter_context(make.broker(directory, namesrv.address, SETTINGS).start())
+        yield Servers(make.name == "comet", namesrv, broker)
 
 
 def bodies(rows: list[dict[str, Any]]) -> list[str]:
@@ -120,7 +129,8 @@ def test_what_is_committed_at_once_or_when_asked_arrives_and_nothing_else(
         sent = producer.send(key, says, answer)
         assert (sent["status"], sent["state"]) == ("SEND_OK", says)
         assert sent["transactionId"] == sent["msgId"]
-    assert sorted(producer.wait_asked(2)) == ["asked-committed", "asked-removed"]
+    asked = producer.wait_asked_for("asked-committed", "asked-removed")
+    assert len(asked) == 2 or not servers.is_ours
     for row in producer.asked:
         assert (row["topic"], row["queueId"], row["body"], row["times"]) == (topic, 0, row["asked"], "1")
 
@@ -132,7 +142,6 @@ def test_what_is_committed_at_once_or_when_asked_arrives_and_nothing_else(
     producer.run.stop()
     first.sort(key=lambda row: len(row["body"]))
     assert bodies([*first, last]) == ["committed", "asked-committed", "last"]
-    assert len(producer.asked) == 2
     added_by_client = {"MIN_OFFSET", "MAX_OFFSET", "CONSUME_START_TIME", "answer", "KEYS", "TAGS"}
     assert set(first[0]["properties"]) - added_by_client == {
         "WAIT", "TRAN_MSG", "PGROUP", "UNIQ_KEY", "__transactionId__", "MSG_REGION", "TRACE_ON", "CLUSTER",
@@ -173,7 +182,7 @@ def test_another_producer_of_the_group_is_asked_when_one_was_killed(
         doomed.close()
     if not is_there:
         other = _join(java55, servers, topic)
-    assert other.wait_asked(1) == ["orphan"]
+    other.wait_asked_for("orphan")
     consumer = consume(java55, servers.namesrv, topic, f"{topic}_g")
     assert bodies(consumer.take(1)) == ["orphan"]
     consumer.stop()
@@ -204,7 +213,7 @@ def test_one_broker_finishes_the_open_transactions_of_the_other(
             producer.send("open-removed", UNKNOWN, ROLLBACK)
             broker.stop()
         with MAKES[second].broker(tmp_path, namesrv.address, SETTINGS).start():
-            assert sorted(producer.wait_asked(2)) == ["open-committed", "open-removed"]
+            asked = producer.wait_asked_for("open-committed", "open-removed")
             consumer = consume(java55, namesrv.address, topic, f"{topic}_g")
             got = consumer.take(2)
             producer.send("last", COMMIT)
@@ -213,4 +222,4 @@ def test_one_broker_finishes_the_open_transactions_of_the_other(
             producer.run.stop()
     assert sorted(bodies(got[:2])) == ["committed", "open-committed"]
     assert bodies(got[2:]) == ["last"]
-    assert len(producer.asked) == 2
+    assert sorted(asked) == ["open-committed", "open-removed"]
