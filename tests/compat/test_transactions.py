@@ -17,8 +17,8 @@ from tests.compat.harness.shell import JavaShell, Run
 pytestmark = pytest.mark.interop
 
 CHECKS_MAX = 10
-# Short times, so that a test sees some rounds. RocketMQ also asks for what it has committed while its ops wait, so those
-# are written soon; on a busy machine it may ask all the same.
+# Short times, so that a test sees some rounds. RocketMQ also asks for what it has committed while its ops wait, so
+# those are written soon; on a busy machine it may ask all the same.
 SETTINGS = {
     "transactionCheckInterval": 2_000,
     "transactionTimeOut": 3_000,
