@@ -76,7 +76,6 @@ def test_a_message_is_stored_as_it_was_given(tmp_path: Path) -> None:
     run(main())
 
 
-@pytest.mark.mission("PC-02")
 def test_every_kind_of_send_stores_its_message(tmp_path: Path) -> None:
     async def main() -> None:
         async with sending_to(tmp_path) as (cluster, producer):
@@ -98,7 +97,6 @@ def test_every_kind_of_send_stores_its_message(tmp_path: Path) -> None:
     run(main())
 
 
-@pytest.mark.mission("PC-02")
 @pytest.mark.parametrize("kind", ["send", "send_soon", "send_oneway", "request"])
 @pytest.mark.parametrize(
     ("topic", "body", "error", "code"),
@@ -131,7 +129,6 @@ def test_what_cannot_be_sent_is_refused_before_any_byte_is(
     run(main())
 
 
-@pytest.mark.mission("PC-02")
 def test_the_largest_body_is_taken(tmp_path: Path) -> None:
     async def main() -> None:
         async with real_cluster(tmp_path, "T", mappedFileSizeCommitLog=16 << 20) as cluster:
@@ -175,7 +172,6 @@ def test_arguments_that_make_no_sense_say_so(arguments: dict[str, Any], text: st
     run(main())
 
 
-@pytest.mark.mission("PC-02")
 def test_a_producer_that_does_not_run_sends_nothing() -> None:
     async def main() -> None:
         async with scripted_cluster("a") as cluster, cluster.client() as client:
@@ -312,7 +308,6 @@ def test_a_broker_that_makes_no_topics_refuses_after_all_attempts(tmp_path: Path
     run(main())
 
 
-@pytest.mark.mission("PC-09")
 @pytest.mark.parametrize("compression", ["zlib", "lz4", "zstd"])
 def test_bodies_are_compressed_from_4096_bytes_on(tmp_path: Path, compression: str) -> None:
     async def main() -> None:
