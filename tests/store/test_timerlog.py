@@ -67,6 +67,7 @@ def test_every_file_size_gives_back_what_was_written(file_bytes: int) -> None:
     again.recover(0, EVERYTHING, lambda at, _: seen.append(at))
     assert seen == positions
     assert again.end == log.end
+    assert again.last_position() == positions[-1]
     assert [again.unit(position) for position in positions] == [unit(number) for number in range(9)]
     assert again.append(unit(9)) == log.append(unit(9))
 
@@ -173,3 +174,15 @@ def test_the_golden_log_is_read_and_written_again_byte_for_byte(name: StoreName)
         own.append(found)
     own.files.write()
     assert disk.read_bytes(f"{DIRECTORY}/00000000000000000000") == (path / "00000000000000000000").read_bytes()
+
+
+def test_the_last_unit_is_found_when_the_next_file_has_none_yet() -> None:
+    disk = FakeDisk()
+    written(disk, 6)
+    file = disk.open(f"{DIRECTORY}/00000000000000000300", -1, create=False, allocate=False)
+    file.pwrite(0, bytes(UNIT_BYTES))
+    log, _ = reopened(disk)
+    assert (log.end, log.last_position()) == (300, 208)
+    disk.remove(f"{DIRECTORY}/00000000000000000300")
+    log, _ = reopened(disk)
+    assert (log.end, log.last_position()) == (300, 208)

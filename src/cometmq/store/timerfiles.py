@@ -42,6 +42,9 @@ class TimerFiles:
         self.wheel = TimerWheel(disk, options.path("timerwheel"), slots)
         self.log = TimerLog(disk, options.path("timerlog"), options.timer_log_file_bytes)
         self.check = TimerCheck(disk, options.path("config", "timercheck"))
+        disk.make_dirs(self.log.files.directory)
+        for directory in (options.root_dir, options.path("config")):
+            disk.sync_dir(directory)  # a power cut may not take a file that counts as saved
         # What was known at the start: of the messages before this queue offset, all with an earlier time are delivered.
         self.before: TimerProgress = self.check.saved
         self.read_ms: int = 0
@@ -148,6 +151,11 @@ class TimerFiles:
         """The first time that is not delivered and has messages, if it is before `before_ms`."""
         step = self.wheel.next_filled(self._step(self.read_ms), self._step(before_ms))
         return None if step is None else step * self.precision_ms
+
+    def first_pending(self) -> int:
+        """Where in the log the oldest unit is that is not delivered; the end of the log if there is none."""
+        firsts = (slot.first for slot in self.wheel.filled(self._step(self.read_ms)))
+        return min(firsts, default=self.log.end)
 
     def delivered(self, time_ms: int) -> None:
         """All of this time, and whatever was before it."""

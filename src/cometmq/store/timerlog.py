@@ -115,10 +115,30 @@ class TimerLog:
         self._cached = self.files.read(start, end - start)
         self._cached_from = start
 
+    def read_units(self, position: int, end: int, count: int) -> tuple[list[TimerUnit], int]:
+        """Up to `count` units from `position` on and before `end`, and where to go on; none at the end."""
+        position = max(position, self.first)
+        left = self.files.file_bytes - position % self.files.file_bytes
+        if left < UNIT_BYTES + MARK_BYTES:
+            position += left
+            left = self.files.file_bytes
+        room = (left - MARK_BYTES) // UNIT_BYTES
+        stop = min(end, self.end, position + min(count, room) * UNIT_BYTES)
+        data = self.files.read(position, stop - position) if position < stop else b""
+        units = [TimerUnit(*fields) for _, *fields, _ in UNIT.iter_unpack(data)]
+        return units, position + len(units) * UNIT_BYTES
+
     def last_position(self) -> int:
         """Where the last unit is; -1 if there is none."""
+        file_bytes = self.files.file_bytes
         position = self.end - UNIT_BYTES
-        return position if position >= self.first and self.unit(position) is not None else NONE
+        if self.end % file_bytes == 0:
+            position = self.end - file_bytes + (self._units_per_file - 1) * UNIT_BYTES
+        return position if self.unit(position) is not None else NONE
+
+    @property
+    def _units_per_file(self) -> int:
+        return (self.files.file_bytes - MARK_BYTES) // UNIT_BYTES
 
     # Loading and cutting
 
@@ -151,6 +171,8 @@ class TimerLog:
         while stop - position >= UNIT_BYTES + MARK_BYTES:
             data = self.files.read(position, min(_BLOCK_UNITS * UNIT_BYTES, stop - position))
             whole = len(data) - len(data) % UNIT_BYTES
+            if not whole:
+                return position, False
             for size, *fields, _ in UNIT.iter_unpack(data[:whole]):
                 if stop - position < UNIT_BYTES + MARK_BYTES:
                     break
@@ -172,8 +194,7 @@ class TimerLog:
         files = self.files
         removed = 0
         while len(files.starts) > 1:
-            units = (files.file_bytes - MARK_BYTES) // UNIT_BYTES
-            last = self.unit(files.starts[0] + (units - 1) * UNIT_BYTES)
+            last = self.unit(files.starts[0] + (self._units_per_file - 1) * UNIT_BYTES)
             if last is not None and last.physical_offset >= log_min:
                 break
             log.info("deleted timer log path=%s", files.path(files.starts[0]))

@@ -84,9 +84,7 @@ class TimerWheel:
         high = min(high, low + self.slots)
         if high - low <= _PROBES_MAX:
             return next((step for step in range(low, high) if self.get(step) is not None), None)
-        recent = min(
-            (slot.step for slot in self._recent() if low <= slot.step < high and slot.last >= 0), default=high
-        )
+        recent = min((slot.step for slot in self._recent() if low <= slot.step < high and slot.last >= 0), default=high)
         for step in self._saved_steps(low, recent):
             if self.get(step) is not None:
                 return step
