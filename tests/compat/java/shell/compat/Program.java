@@ -14,6 +14,7 @@ import java.util.concurrent.LinkedBlockingQueue;
  */
 public abstract class Program {
     private static final Object STOP = new Object();
+    private static final int SEND_TIMEOUT_MS = 20_000;
     private final BlockingQueue<Object> inbox = new LinkedBlockingQueue<>();
     private final Deque<Object> clients = new ArrayDeque<>();
     private volatile boolean stopped;
@@ -52,9 +53,17 @@ public abstract class Program {
         }
     }
 
-    /** Have the client shut down when the snippet ends, however it ends. */
+    /**
+     * Have the client shut down when the snippet ends, however it ends. A producer gets a long time limit: on a busy
+     * machine the usual 3 s would make it send some messages twice.
+     */
     public <T> T use(T client) {
         clients.push(client);
+        try {
+            client.getClass().getMethod("setSendMsgTimeout", int.class).invoke(client, SEND_TIMEOUT_MS);
+        } catch (ReflectiveOperationException e) {
+            return client;  // no producer
+        }
         return client;
     }
 
