@@ -352,8 +352,9 @@ def test_a_topic_made_by_one_message_is_on_one_broker_only(
 ) -> None:
     with make.broker(tmp_path, cluster.namesrv.address, name="broker-two").start():
         producer = java55.begin(SEND_AND_REFRESH, cluster.namesrv.address, topic)
-        first, provisional = producer.take(2)
-        assert provisional == ["broker-a", "broker-two"]
+        first, seen = producer.take(2)
+        # Over all brokers until the next refresh, which on a slow machine may have come already.
+        assert seen in (["broker-a", "broker-two"], [first])
 
         def routed_brokers() -> list[str]:
             answer = remoting.route(cluster.namesrv.address, topic)
