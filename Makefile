@@ -46,10 +46,10 @@ run: $(COMPILED)
 test: export COMETMQ_MISSION_RECORD := build/mission.json
 test: lint $(COMPILED)
 	@rm -f $(COMETMQ_MISSION_RECORD)
-	COMETMQ_MISSION_PASS=interpreted $(PY) -m pytest -q
+	COMETMQ_MISSION_PASS=interpreted $(PY) scripts/check.py -q
 	@if PYTHONPATH=$(OVERLAY) $(VENV)/bin/cometmq version | grep -q '(compiled)'; then \
 		echo "compiled pass: $(COMPILED_TESTS)"; \
-		COMETMQ_MISSION_PASS=compiled PYTHONPATH=$(OVERLAY) $(PY) -m pytest -q $(COMPILED_TESTS); \
+		COMETMQ_MISSION_PASS=compiled PYTHONPATH=$(OVERLAY) $(PY) scripts/check.py -q $(COMPILED_TESTS); \
 	else \
 		echo "NOT TESTED: the compiled build; there is none without a C compiler and Python headers"; \
 	fi

@@ -5,4 +5,4 @@ from tests.support.require import unavailable
 
 __all__ = ["run", "unavailable"]
 
-pytest_plugins = ["pytester", "tests.support.mission_plugin"]
+pytest_plugins = ["pytester", "tests.support.failures_plugin", "tests.support.mission_plugin"]

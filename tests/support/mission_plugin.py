@@ -2,7 +2,8 @@
 
 A record is written only when COMETMQ_MISSION_RECORD names a file, which `make test` does; so a partial
 run never overwrites what the last full run showed. COMETMQ_MISSION_PASS names the section to replace;
-the sections of other passes stay. A marker with an id that is not in docs/mission.toml fails its test.
+the sections of other passes stay. With COMETMQ_AGAIN set, tests run a
+second time and the section keeps the others. A marker with an id that is not in docs/mission.toml fails its test.
 """
 
 import json
@@ -18,7 +19,11 @@ from scripts.mission import Outcomes, read_areas, read_record
 class MissionRecorder:
     def __init__(self) -> None:
         self.known_rows = {row for area in read_areas() for row in area.rows}
-        self.rows: dict[str, Outcomes] = {}
+        self.rows: dict[str, Outcomes] = self._rows_so_far() if os.environ.get("COMETMQ_AGAIN") else {}
+
+    def _rows_so_far(self) -> dict[str, Outcomes]:
+        record = Path(os.environ.get("COMETMQ_MISSION_RECORD", "/nonexistent"))
+        return read_record(record).get(_pass_name(), {}) if record.exists() else {}
 
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
         unknown = [row for row in _marked_rows(item) if row not in self.known_rows]
@@ -46,13 +51,17 @@ class MissionRecorder:
     def pytest_sessionfinish(self, exitstatus: int) -> None:
         record_path = os.environ.get("COMETMQ_MISSION_RECORD")
         if record_path and exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
-            self._write(Path(record_path), os.environ.get("COMETMQ_MISSION_PASS", "interpreted"))
+            self._write(Path(record_path), _pass_name())
 
     def _write(self, path: Path, pass_name: str) -> None:
         passes = read_record(path) if path.exists() else {}
         passes[pass_name] = dict(sorted(self.rows.items()))
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps({"passes": passes}, indent=1) + "\n", encoding="utf-8")
+
+
+def _pass_name() -> str:
+    return os.environ.get("COMETMQ_MISSION_PASS", "interpreted")
 
 
 def _marked_rows(item: pytest.Item) -> list[str]:
