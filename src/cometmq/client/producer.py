@@ -322,7 +322,7 @@ class Producer(Generic[T]):
             await self._sender.send(outgoing, None, limit_s, self.options.retries_soon, soon=True)
             return self._read_reply(await future)
         finally:
-            future.cancel()
+            self.instance.replies.forget(correlation_id)
 
     async def reply(self, to: Message[object], value: T, **message: Unpack[MessageKeywords]) -> SendReceipt:
         """Answer a message that was sent with `request`. CannotReply for any other."""

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Mapping
 from typing import Final
 
-from cometmq.clock import Clock
+from cometmq.clock import Clock, Timer
 from cometmq.errors import CannotReply, RequestTimeout, WireError
 from cometmq.net.connection import Connection
 from cometmq.wire import properties as wire_properties
@@ -46,22 +46,23 @@ class Replies:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._waiting: dict[str, asyncio.Future[Reply]] = {}
+        self._timers: dict[str, Timer] = {}
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def expect(self, correlation_id: str, timeout_s: float) -> "asyncio.Future[Reply]":
-        """A future that has the reply, or fails with RequestTimeout when `timeout_s` is over."""
+        """A future that has the reply, or fails with RequestTimeout when `timeout_s` is over. `forget` it then."""
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         timer = self._clock.call_later(timeout_s, lambda: _expire(future, timeout_s))
         self._waiting[correlation_id] = future
-
-        def forget(_: object) -> None:
-            timer.cancel()
-            self._waiting.pop(correlation_id, None)
-
-        future.add_done_callback(forget)
+        self._timers[correlation_id] = timer
         return future
+
+    def forget(self, correlation_id: str) -> None:
+        """Whoever waited does so no more, whatever came of it."""
+        self._timers.pop(correlation_id).cancel()
+        self._waiting.pop(correlation_id).cancel()
 
     def take(self, connection: Connection, pushed: Command) -> Command:
         """Handles PUSH_REPLY_MESSAGE_TO_CLIENT. One that nobody waits for any more is answered, too."""
