@@ -588,6 +588,7 @@ def test_log_wheel_and_progress_go_to_disk_in_this_order_after_the_commit_log() 
     bench.timers.save()
     assert synced == [], "the commit log is not on disk yet"
     bench.store.flush_now()
+    bench.timers.turn()
     assert [path.removeprefix("/store/").split("/")[0] for path in synced] == [
         "commitlog",
         "timerlog",

@@ -4,6 +4,7 @@ import struct
 
 import pytest
 
+from cometmq.errors import StoreError
 from cometmq.store.disk import OsDisk
 from cometmq.store.fakedisk import FakeDisk
 from cometmq.store.timerlog import KIND_DEFAULT, KIND_DELETE, KIND_ROLL, UNIT_BYTES, TimerLog, TimerUnit
@@ -186,3 +187,26 @@ def test_the_last_unit_is_found_when_the_next_file_has_none_yet() -> None:
     disk.remove(f"{DIRECTORY}/00000000000000000300")
     log, _ = reopened(disk)
     assert (log.end, log.last_position()) == (300, 208)
+
+
+def test_a_log_goes_on_with_the_size_that_its_files_have(caplog: pytest.LogCaptureFixture) -> None:
+    disk = FakeDisk()
+    written(disk, 6)
+    other = TimerLog(disk, DIRECTORY, 1000)
+    other.load()
+    other.recover(0, EVERYTHING, lambda _position, _unit: None)
+    assert (other.end, other.unit(300)) == (352, unit(5))
+    assert "kept size of timer log files" in caplog.text
+    assert "file_bytes=300 instead_of mappedFileSizeTimerLog=1000" in caplog.text
+    for number in range(6, 11):
+        other.append(unit(number))
+    other.files.write()
+    assert reopened(disk)[0].unit(600) == unit(10)
+
+
+def test_files_of_different_sizes_are_refused() -> None:
+    disk = FakeDisk()
+    written(disk, 6)
+    disk.open(f"{DIRECTORY}/00000000000000000600", 1000, create=True, allocate=False).close()
+    with pytest.raises(StoreError, match="1000 bytes, but the file size is set to 300"):
+        TimerLog(disk, DIRECTORY, FILE_BYTES).load()

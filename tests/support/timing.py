@@ -117,6 +117,7 @@ class Bench:
     def save(self) -> None:
         self.timers.save()
         self.store.flush_now()
+        self.timers.save()
 
     # Ends
 

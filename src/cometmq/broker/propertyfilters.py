@@ -60,7 +60,8 @@ class PropertyFilters:
         self._config = config
         self._clock = clock
         self._table: dict[str, dict[str, PropertyFilter]] = {}
-        self._count: int = 0
+        # How many there are; for reading.
+        self.count: int = 0
 
     def find(self, group: str, topic: str) -> PropertyFilter | None:
         """With `compiled`; None if there is none, or none that can be compiled."""
@@ -131,7 +132,7 @@ class PropertyFilters:
             self.changes += 1
 
     def _make_room(self) -> bool:
-        if self._count < FILTERS_MAX:
+        if self.count < FILTERS_MAX:
             return True
         dead = min((known for known in self._all() if known.dead_ms), key=lambda known: known.dead_ms, default=None)
         if dead is None:
@@ -142,7 +143,7 @@ class PropertyFilters:
 
     def _add(self, new: PropertyFilter) -> None:
         self._table.setdefault(new.group, {})[new.topic] = new
-        self._count += 1
+        self.count += 1
         self.changes += 1
 
     def _remove(self, known: PropertyFilter) -> None:
@@ -150,7 +151,7 @@ class PropertyFilters:
         del topics[known.topic]
         if not topics:
             del self._table[known.group]
-        self._count -= 1
+        self.count -= 1
         self.changes += 1
 
     def _all(self) -> Iterator[PropertyFilter]:
@@ -167,7 +168,7 @@ class PropertyFilters:
     def restore(self, content: bytes) -> None:
         table = FilterTable.decode(content)
         dead_ms = self._clock.now_ms() - DEAD_AT_START_MS
-        self._table, self._count = {}, 0
+        self._table, self.count = {}, 0
         for topic, filters in table.filter_data_by_topic.items():
             for group, data in filters.group_filter_data.items():
                 if data.expression_type != sql.TYPE or not data.expression:

@@ -129,20 +129,21 @@ def _disks(broker: Broker) -> dict[str, object]:
 
 
 def _delays(broker: Broker) -> dict[str, object]:
-    """How far each delay level is delivered and how far it goes. Of the timer wheel only that it is idle."""
+    """How far each delay level is delivered and how far it goes. The same of timer messages."""
     ends = broker.store.queues
     levels = {
         f"scheduleMessageOffset_{level}": f"{offset},{ends.max_offset(SCHEDULE_TOPIC, level - 1)}"
         for level, offset in sorted(broker.delays.offsets.items())
     }
-    idle = {
-        "timerReadBehind": 0,
-        "timerOffsetBehind": 0,
-        "timerCongestNum": 0,
-        "timerEnqueueTps": 0.0,
-        "timerDequeueTps": 0.0,
+    timers = broker.timers
+    wheel = {
+        "timerReadBehind": timers.read_behind_ms // 1000,
+        "timerOffsetBehind": timers.queue_behind,
+        "timerCongestNum": timers.pending,
+        "timerEnqueueTps": timers.taken_in.value(),
+        "timerDequeueTps": timers.delivering.value(),
     }
-    return {**levels, **idle}
+    return {**levels, **wheel}
 
 
 def _waiting(broker: Broker) -> dict[str, object]:
@@ -174,6 +175,9 @@ def _own(broker: Broker) -> dict[str, object]:
         "cometmq.queueBytes": sum(len(files.starts) * files.file_bytes for files in queues),
         "cometmq.flushBehindBytes": store.log.max_offset - store.log.flushed_offset,
         "cometmq.parkedPulls": broker.longpoll.count,
+        "cometmq.openHalves": sum(entry.count for entry in broker.transactions.counts.table.values()),
+        "cometmq.propertyFilters": broker.property_filters.count,
+        "cometmq.lightQueues": store.queues.lmq_count,
     }
 
 

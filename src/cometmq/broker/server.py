@@ -11,6 +11,8 @@
     property filters  10 s          10 s
     delayed messages  1 s           100 ms
     delay progress    10 s          flushDelayOffsetInterval
+    timer messages    1 s           100 ms                            timers.py
+    timer progress    1 s           timerFlushIntervalMs
     open halves       30 s          transactionCheckInterval          transactions.py
     ended halves      3 s           transactionOpBatchInterval
     half counts       10 s          10 s
@@ -49,6 +51,8 @@ from cometmq.broker.propertyfilters import PropertyFilters
 from cometmq.broker.registration import Registration
 from cometmq.broker.sessions import Consumers, Producers
 from cometmq.broker.stats import Stats
+from cometmq.broker.timers import EXPIRE_S, RECOUNT_S, Timers
+from cometmq.broker.timers import FIRST_ROUND_MS as TIMERS_FIRST_MS
 from cometmq.broker.topics import Topics
 from cometmq.broker.transactions import Transactions
 from cometmq.broker.watchdog import Watchdog
@@ -64,6 +68,8 @@ from cometmq.store.disk import Disk, OsDisk
 from cometmq.store.puts import AppendRequest
 from cometmq.store.results import PutResult, PutStatus
 from cometmq.store.store import Store
+from cometmq.store.timerfiles import TimerFiles
+from cometmq.store.workers import ThreadWorker
 from cometmq.wire.bodies import TopicConfig
 from cometmq.wire.codes import Request
 from cometmq.wire.message import encode_host
@@ -117,6 +123,7 @@ class Broker:
         self.producers: Producers = Producers()
         self.queue_locks: QueueLocks = QueueLocks(config.lock_max_live_ms)
         self.delays: Delays = Delays(settings.store_options.delay_levels, self.clock, self._delivered)
+        self.timers: Timers = Timers(self.clock, self._delivered, self._wake_timers)
         self.transactions: Transactions = Transactions(self)
         self.stats: Stats = Stats(self._config, self.clock)
         self.send_hooks: SendHooks = SendHooks(self._config)
@@ -175,6 +182,7 @@ class Broker:
             self._load("delayOffset.json", self.delays)
             self._load("transactionMetrics", self.transactions.counts)
             self.transactions.open()
+            self._open_timers()
             self.background.start()
             self.watch.start()
             await self.server.start(self.config.bind_address, self.port)
@@ -201,6 +209,7 @@ class Broker:
         self.stats.stop()
         await self.client.stop()
         self.transactions.close()
+        self.timers.finish()
         await self._await_dispatch()
         await self._save_all()
         await self._close_store()
@@ -215,9 +224,10 @@ class Broker:
         self.watch.stop()
 
     async def _close_store(self) -> None:
-        while self.background.busy:  # noqa: ASYNC110 - threads end it, not tasks
+        while self.background.busy or self.timers.is_writing:  # noqa: ASYNC110 - threads end it, not tasks
             await asyncio.sleep(THREADS_LOOK_S)
         self.background.stop()
+        self.timers.close()
         self.store.close()
 
     async def _await_dispatch(self) -> None:
@@ -312,9 +322,13 @@ class Broker:
     # Messages
 
     def put(self, message: AppendRequest) -> PutResult:
-        """Into the log; a delayed message goes to the schedule topic first."""
-        if "DELAY\x01" in message.properties:
-            self.delays.divert(message)
+        """Into the log; a delayed message goes to the schedule topic first, a timer message to the timer topic."""
+        if "DELAY\x01" in message.properties and self.delays.divert(message):
+            return self.store.put(message)
+        if "TIMER_DEL" in message.properties:
+            refusal = self.timers.divert(message)
+            if refusal is not None:
+                return refusal
         return self.store.put(message)
 
     def put_batch(self, message: AppendRequest) -> PutResult:
@@ -407,6 +421,7 @@ class Broker:
             progress_s = self.config.flush_delays_interval_ms / 1000
             self._every("progress", lambda: progress_s, self._save_progress, 10)
             self._start_transaction_timers()
+            self._start_timer_messages()
         self._every("slow groups", lambda: 180.0, self._protect, 180)
 
     def _start_transaction_timers(self) -> None:
@@ -419,6 +434,28 @@ class Broker:
         self._every("transactions", round_s, self.transactions.begin_round, round_s())
         self._every("ops", tend_s, self._tend_transactions, tend_s())
         self._every("half counts", lambda: 10.0, self._save_half_counts, 10)
+
+    def _open_timers(self) -> None:
+        """On a master, unless they are switched off."""
+        if not self.config.timer_wheel_enabled or self.config.broker_id != 0:
+            return
+        assert self._loop is not None
+        self._load("timermetrics", self.timers.counts)
+        files = TimerFiles(self.disk, self.store.options)
+        worker = ThreadWorker("timers", self._loop.call_soon_threadsafe)
+        self.timers.open(self.store, files, worker, self.background.load_ranges)
+
+    def _start_timer_messages(self) -> None:
+        if not self.timers.is_open:
+            return
+
+        def save_s() -> float:
+            return self.store.options.timer_flush_interval_ms / 1000
+
+        self._every("timers", lambda: self.timers.round_ms / 1000, self._tend_timers, TIMERS_FIRST_MS / 1000)
+        self._every("timer progress", save_s, self._save_timers, save_s())
+        self._every("timer log", lambda: EXPIRE_S, self.timers.expire, EXPIRE_S)
+        self._every("timer counts", lambda: RECOUNT_S, self.timers.recount, RECOUNT_S)
 
     def _every(self, name: str, interval_s: Callable[[], float], act: Callable[[], object], first_s: float) -> None:
         def tick() -> None:
@@ -441,6 +478,24 @@ class Broker:
         """A backlog is worked off without waiting for the next round, but not without serving others in between."""
         if self.delays.deliver(self.store) and "delays" in self._timers:
             self._soon(self._deliver_delayed)
+
+    def _tend_timers(self) -> None:
+        if self.timers.turn():
+            self._wake_timers()
+
+    def _wake_timers(self) -> None:
+        """A turn soon, unless the broker stops."""
+        if "timers" in self._timers:
+            self._soon(self._turn_timers)
+
+    def _turn_timers(self) -> None:
+        if "timers" in self._timers:
+            self._tend_timers()
+
+    def _save_timers(self) -> None:
+        self.timers.save()
+        self.timers.counts.keep_only(self.topics.table)
+        self._savers["timermetrics"].poke()
 
     def _delivered(self, topic: str, queue_id: int, record_bytes: int) -> None:
         self.stats.put(topic, queue_id, 1, record_bytes)

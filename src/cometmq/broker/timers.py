@@ -93,7 +93,9 @@ class Timers:
         self._recount: Recount | None = None
         self._is_loading = False
         self._loaded_for: tuple[int, int] | None = None
-        self._is_saving = False
+        # What to save when the commit log is flushed up to the first of them: its end, read_ms, queue_offset.
+        self._mark: tuple[int, int, int] | None = None
+        self.is_writing = False
         self._is_unsaved = False
         self._saved_s = 0.0
         self._paused_until_s: dict[str, float] = {}
@@ -147,6 +149,7 @@ class Timers:
 
     def turn(self) -> bool:
         """Take in and deliver some messages. True: there is more to do, call again soon."""
+        self._write_marked()
         if self._is_loading:
             return False
         more = self._try("take in", self._take_in)
@@ -395,15 +398,13 @@ class Timers:
     # To disk
 
     def save(self) -> None:
-        """Begin to write what changed, unless that is under way: when the commit log is flushed, and in a thread."""
-        if self._is_saving or not self._is_to_save():
-            return
-        self._is_saving = True
-        self._is_unsaved = False
-        self._saved_s = self._clock.monotonic()
-        flushed = partial(self._log_flushed, self.files.read_ms, self.files.queue_offset)
-        self._store.flusher.wait(self._store.log.max_offset, flushed)
-        self._store.wake_flush()
+        """Begin to write what changed, in a thread, as soon as the commit log is on disk up to here."""
+        if self._mark is None and not self.is_writing and self._is_to_save():
+            self._is_unsaved = False
+            self._saved_s = self._clock.monotonic()
+            self._mark = (self._store.log.max_offset, self.files.read_ms, self.files.queue_offset)
+            self._store.wake_flush()
+        self._write_marked()
 
     def _is_to_save(self) -> bool:
         files = self.files
@@ -411,29 +412,30 @@ class Timers:
             return True
         return self._clock.monotonic() - self._saved_s >= IDLE_SAVE_S
 
-    def _log_flushed(self, read_ms: int, queue_offset: int, status: int) -> None:
-        if status != PutStatus.OK or not self.is_open:
-            self._not_saved("the log is not flushed")
+    def _write_marked(self) -> None:
+        if self._mark is None or self._store.log.flushed_offset < self._mark[0] or self._store.failure is not None:
             return
+        _, read_ms, queue_offset = self._mark
+        self._mark = None
         try:
             flush = self.files.begin_flush(read_ms, queue_offset, self._clock.now_ms())
         except DiskFull as error:
-            self._not_saved(str(error))
+            self._not_saved(error)
             return
-        self._worker.submit(flush.run, partial(self._saved, flush))
+        self.is_writing = True
+        self._worker.submit(flush.run, partial(self._written, flush))
 
-    def _saved(self, flush: TimerFlush) -> None:
-        self._is_saving = False
+    def _written(self, flush: TimerFlush) -> None:
+        self.is_writing = False
         self.files.end_flush(flush)
         if isinstance(flush.error, DiskFull):
-            self._not_saved(str(flush.error))
+            self._not_saved(flush.error)
         elif flush.error is not None:
             self._store.fail(flush.error)
 
-    def _not_saved(self, reason: str) -> None:
-        self._is_saving = False
+    def _not_saved(self, error: DiskFull) -> None:
         self._is_unsaved = True
-        log.warning("not saved timers, they stay in memory reason=%r", reason)
+        log.warning("kept timers in memory error=%s", error)
 
     def finish(self) -> None:
         """The slot that is under way, if that takes no time to speak of: half delivered, it would come again."""
@@ -454,7 +456,7 @@ class Timers:
             if self._store.failure is None:
                 flush = self.files.begin_flush(self.files.read_ms, self.files.queue_offset, self._clock.now_ms())
                 flush.run()
-                self._saved(flush)
+                self._written(flush)
         except DiskFull as error:
             log.error("lost what was not saved of timers, it is made again at the start error=%s", error)
         self.files.close()

@@ -21,6 +21,7 @@ from functools import partial
 from cometmq.clock import Clock, Timer
 from cometmq.store.allocation import Allocation
 from cometmq.store.consumequeues import QueueFlush
+from cometmq.store.disk import File
 from cometmq.store.flush import FlushWork
 from cometmq.store.index import IndexFile
 from cometmq.store.results import GetResult
@@ -195,6 +196,10 @@ class Background:
     def load_pages(self, result: GetResult, then: Act) -> None:
         """Bring what a cold result needs into memory, then call `then`, which gets the messages again."""
         self._read_worker.submit(partial(self._store.reading.load, result), then)
+
+    def load_ranges(self, ranges: list[tuple[File, int, int]], then: Act) -> None:
+        """The same for ranges of files."""
+        self._read_worker.submit(partial(self._store.reading.load_ranges, ranges), then)
 
 
 class _Upkeep:

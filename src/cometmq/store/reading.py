@@ -157,7 +157,10 @@ class Reading:
 
     def load(self, result: GetResult) -> None:
         """Bring the pages of a cold result into memory. Waits for the device: run it in another thread."""
-        for file, position, count in result.cold_ranges:
+        self.load_ranges(result.cold_ranges)
+
+    def load_ranges(self, ranges: list[tuple[File, int, int]]) -> None:
+        for file, position, count in ranges:
             try:
                 file.pread(position, count)
             except OSError as error:

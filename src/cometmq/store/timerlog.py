@@ -1,6 +1,7 @@
 """The timer log: one unit for each message that waits in the timer wheel.
 
-    timerlog/<position of the first byte, 20 digits>        files of mappedFileSizeTimerLog bytes
+    timerlog/<position of the first byte, 20 digits>        files of mappedFileSizeTimerLog bytes; a log that has
+                                                            files of another size goes on with theirs
 
      0  size                4     52
      4  previous position   8     of the unit before it in the same slot; -1: none
@@ -22,6 +23,7 @@ until `write()`; what a crash takes of them is made again from the queue.
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable
 from struct import Struct
 from typing import Final, NamedTuple
@@ -143,7 +145,21 @@ class TimerLog:
     # Loading and cutting
 
     def load(self) -> None:
+        self._keep_size()
         self.files.load()
+
+    def _keep_size(self) -> None:
+        """Nothing but the layout depends on the size of files, and positions are only right with the size they had."""
+        files = self.files
+        disk = files.open_files.disk
+        sizes = {disk.size(os.path.join(files.directory, name)) for name in disk.list_files(files.directory)} - {0}
+        if len(sizes) != 1 or min(sizes) == files.file_bytes or min(sizes) < UNIT_BYTES + MARK_BYTES:
+            return
+        log.warning(
+            "kept size of timer log files directory=%s file_bytes=%d instead_of mappedFileSizeTimerLog=%d",
+            files.directory, min(sizes), files.file_bytes,
+        )  # fmt: skip
+        files.file_bytes = min(sizes)
 
     def recover(self, position: int, log_end: int, visit: Callable[[int, TimerUnit], object]) -> None:
         """Find the end, reading from the file of `position` on, and show every unit on the way.

@@ -19,6 +19,7 @@ from cometmq.broker.handlers import (
     send,
     sendback,
     stats,
+    timers,
     topics,
     transactions,
 )
@@ -26,8 +27,8 @@ from cometmq.broker.table import Entry
 
 HANDLERS: Final[dict[int, Entry]] = {}
 for module in (
-    send, sendback, transactions, reply, pull, query, clients, offsets, locks, topics, groups, stats, config, relays,
-    maintenance,
+    send, sendback, timers, transactions, reply, pull, query, clients, offsets, locks, topics, groups, stats, config,
+    relays, maintenance,
 ):  # fmt: skip
     assert not HANDLERS.keys() & module.HANDLERS.keys(), f"{module.__name__} serves a code that another one serves"
     HANDLERS.update(module.HANDLERS)

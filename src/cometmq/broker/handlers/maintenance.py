@@ -65,8 +65,6 @@ def ha_status(broker: Broker, connection: Connection, request: Command) -> Comma
 
 # Request -> what it is about.
 NOT_BUILT: Final = {
-    Request.GET_TIMER_CHECK_POINT: "replication of timer messages",
-    Request.GET_TIMER_METRICS: "replication of timer messages",
     Request.CHECK_ROCKSDB_CQ_WRITE_PROGRESS: "consume queues in RocksDB",
     Request.EXPORT_ROCKSDB_CONFIG_TO_JSON: "settings in RocksDB",
     Request.ADD_BROKER: "a container of several brokers",

@@ -3,7 +3,7 @@
     checks           accept time, permission, name, closed topics, topic (made on demand), queue number
     retry topics     a consumer that sends its failed message itself: too many tries go to the dead letters
     properties       region, trace switch and cluster are added, a unique id if there is none
-    put              diverted to the schedule topic if delayed; then into the log
+    put              diverted to the schedule or timer topic if delayed; then into the log
     answer           at once, or when disk and replicas have kept their promise
 
 Every answer carries region and trace switch. Codes 0, 10, 11 and 12 mean that the message is stored, and carry its
@@ -20,6 +20,7 @@ from cometmq import names
 from cometmq.broker import retries
 from cometmq.broker.systemtopics import PERM_READ_WRITE
 from cometmq.broker.table import Entry
+from cometmq.broker.timermessages import recall_handle
 from cometmq.broker.topics import UNIT_SUBSCRIPTION_FLAG
 from cometmq.errors import RequestError, WireError
 from cometmq.net.connection import Connection
@@ -259,6 +260,10 @@ def _answer(
         "msgId": ids,
         "queueOffset": str(result.queue_offset),
     }
+    if message.topic == names.TIMER_TOPIC:
+        handle = recall_handle(message, broker.config.broker_name, unique_id)
+        if handle is not None:
+            ext["recallHandle"] = handle
     ext.update(broker.send_ext)
     return reply(request, code, None if status == PutStatus.OK else PUT_STATUS_NAMES[status], ext)
 
