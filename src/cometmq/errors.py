@@ -19,6 +19,7 @@
         ├── NoNameServer          no name server address is known
         ├── NoRoute               no name server knows the topic
         ├── BrokerUnknown         the route names a broker without a master to write to
+        ├── NotFound              what was asked for is not there: a group, message, broker; also a LookupError
         ├── BrokerError           the broker's answer is a refusal, with its `code`, `remark` and `broker`
         ├── Backpressure          a bound of the client is reached, and waiting is over or impossible
         ├── RequestTimeout        a request got no reply in time; also a TimeoutError
@@ -118,6 +119,10 @@ class BrokerUnknown(CometError):
     """A route names a broker whose address is not known."""
 
     code: ClassVar[int] = 10003
+
+
+class NotFound(CometError, LookupError):
+    """A group, message, broker or setting that nobody has."""
 
 
 class BrokerError(CometError):
