@@ -34,6 +34,8 @@ TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
 HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 GIVEN_UP_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
+# Where clients write down what became of messages.
+TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
 
 _ALLOWED: Final = re.compile(r"[%|\-_0-9A-Za-z]+", re.ASCII)
 _SEGMENT: Final = re.compile(r"[0-9]{20}", re.ASCII)
@@ -54,7 +56,7 @@ SEND_FORBIDDEN_TOPICS: Final = frozenset(
 SYSTEM_TOPICS: Final = SEND_FORBIDDEN_TOPICS | {
     AUTO_CREATE_TOPIC,
     "BenchmarkTest",
-    "RMQ_SYS_TRACE_TOPIC",
+    TRACE_TOPIC,
     "CHECKPOINT_TOPIC",
 }
 

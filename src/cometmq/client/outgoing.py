@@ -79,11 +79,13 @@ class MessageKeywords(TypedDict, total=False):
 
 
 class Outgoing:
-    """`topic` is the name on the wire; `properties` the text form; `size_bytes` counts against the client's bounds."""
+    """`topic` is the name on the wire; `properties` the text form; `size_bytes` counts against the client's bounds.
+
+    Only a batch has members."""
 
     __slots__ = (
-        "topic", "shown_topic", "body", "packed", "properties", "id", "born_ms", "sys_flag", "flag", "code", "count",
-        "tag", "wait", "is_delayed", "reconsume_times", "max_reconsume_times", "size_bytes",
+        "topic", "shown_topic", "body", "packed", "properties", "id", "born_ms", "sys_flag", "flag", "code",
+        "tag", "wait", "is_delayed", "reconsume_times", "max_reconsume_times", "size_bytes", "members",
     )  # fmt: skip
 
     def __init__(
@@ -99,12 +101,12 @@ class Outgoing:
         self.sys_flag = 0
         self.flag = 0
         self.code: int = Request.SEND_MESSAGE_V2
-        self.count = 1
         self.tag: str | None = None
         self.wait = True
         self.is_delayed = False
         self.reconsume_times = 0
         self.max_reconsume_times: int | None = None
+        self.members: list[Outgoing] | None = None
         self.size_bytes = len(body) + len(properties) + OVERHEAD_BYTES
 
     @property
@@ -223,7 +225,7 @@ class Composer:
             given[Property.INSTANCE_ID] = self._namespace
         outgoing = Outgoing(first.topic, first.shown_topic, body, _text(given), message_id, now_ms)
         outgoing.code = Request.SEND_BATCH_MESSAGE
-        outgoing.count = len(members)
+        outgoing.members = members
         outgoing.wait = first.wait
         return outgoing
 

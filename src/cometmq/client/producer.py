@@ -37,6 +37,7 @@ from cometmq.client.probing import Probe
 from cometmq.client.requests import Reply, reply_address
 from cometmq.client.selectors import LeastLag, Selector
 from cometmq.client.sending import Pick, Sender
+from cometmq.client.traces import ProduceTrace, Tracer
 from cometmq.errors import Backpressure, CometError, ConfigError, NoRoute, NotRunning
 from cometmq.names import DLQ_PREFIX, RETRY_PREFIX, group_fault
 from cometmq.wire.bodies import MessageQueue
@@ -79,6 +80,10 @@ class Producer(Generic[T]):
         self._sender = Sender(self.instance, self.group, self.options, self._composer)
         self._buffer = Buffer(self._sender, self._composer)
         self._probe = Probe(self._sender)
+        self._tracer: Tracer | None = None
+        if self.options.trace:
+            self._tracer = Tracer(self.instance, self.group, self.options.trace_topic)
+            self.add_hook(ProduceTrace(self._tracer))
         self._watches: list[LagWatch] = []
         self._oneway_waiting = 0
         self._is_running = False
@@ -116,6 +121,8 @@ class Producer(Generic[T]):
             return
         await self.flush()
         self._is_running = False
+        if self._tracer is not None:
+            await self._tracer.stop()
         self._probe.stop()
         for watch in self._watches:
             watch.stop()

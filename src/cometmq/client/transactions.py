@@ -16,16 +16,18 @@ import asyncio
 import enum
 import inspect
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Final, Generic, TypeAlias, TypeVar, Unpack
 
 from cometmq.client.codecs import Codec, encode_value
 from cometmq.client.instance import Instance
 from cometmq.client.messages import Message, SendReceipt, received
+from cometmq.client.namespaces import strip
 from cometmq.client.options import ProducerOptions
 from cometmq.client.outgoing import MessageKeywords
 from cometmq.client.producer import Producer
+from cometmq.client.traces import add_transaction_end
 from cometmq.errors import BrokerError, CometError, ConfigError
 from cometmq.wire import properties as wire_properties
 from cometmq.wire.codes import Request
@@ -163,6 +165,7 @@ class TransactionProducer(Producer[T]):
         )
         try:
             address = await self.instance.master(receipt.queue.broker_name, header.topic)
+            self._trace_end(receipt.topic, transaction.message.properties, address, header)
             await self._tell(address, header, self.options.timeout)
         except CometError as error:
             logger.warning("fail end of transaction message=%s state=%s cause=%s", receipt.id, state.name, error)
@@ -170,6 +173,10 @@ class TransactionProducer(Producer[T]):
     async def _tell(self, address: str, header: EndTransaction, limit_s: float) -> None:
         command = self.instance.request(Request.END_TRANSACTION, header.encode())
         await self.instance.net.send_oneway(address, command, limit_s)
+
+    def _trace_end(self, topic: str, properties: Mapping[str, str], address: str, header: EndTransaction) -> None:
+        if self._tracer is not None:
+            add_transaction_end(self._tracer, topic, properties, address, header)
 
     # Asked by a broker
 
@@ -196,6 +203,7 @@ class TransactionProducer(Producer[T]):
                 topic=properties.get(Property.REAL_TOPIC) or stored.topic,
                 broker_name=header.broker_name,
             )
+            self._trace_end(strip(self.instance.namespace, answer.topic or ""), properties, address, answer)
             await self._tell(address, answer, CHECK_LIMIT_S)
         except CometError as error:
             logger.warning("fail answer to check message=%s cause=%s", header.msg_id, error)
