@@ -9,14 +9,8 @@
     offsets to disk   10 s          flushConsumerOffsetInterval
     silent clients    10 s          10 s
     property filters  10 s          10 s
-    delayed messages  1 s           100 ms
-    delay progress    10 s          flushDelayOffsetInterval
-    timer messages    1 s           100 ms                            timers.py
-    timer progress    1 s           timerFlushIntervalMs
-    open halves       30 s          transactionCheckInterval          transactions.py
-    ended halves      3 s           transactionOpBatchInterval
-    half counts       10 s          10 s
     slow groups       3 min         3 min
+    what one broker of a replica group does for all of it             duties.py
     registration      10 s          30 s                              registration.py
 
 `Broker` owns the parts and hands itself to the handlers; what they may count on is in its attributes. The second
@@ -36,8 +30,9 @@ from pathlib import Path
 from typing import Final
 
 from cometmq.broker import saving
-from cometmq.broker.config import BrokerConfig
-from cometmq.broker.delays import FIRST_ROUND_MS, ROUND_MS, Delays
+from cometmq.broker.config import MASTER_ID, BrokerConfig
+from cometmq.broker.delays import Delays
+from cometmq.broker.duties import Duties
 from cometmq.broker.groups import Groups
 from cometmq.broker.handlers import HANDLERS, clients
 from cometmq.broker.handlers.pull import pull_again
@@ -47,16 +42,16 @@ from cometmq.broker.locks import QueueLocks
 from cometmq.broker.longpoll import SWEEP_MS, LongPoll
 from cometmq.broker.offsets import Offsets
 from cometmq.broker.overload import LoopWatch, SendGate, make_families
+from cometmq.broker.periods import Periods
 from cometmq.broker.propertyfilters import PropertyFilters
 from cometmq.broker.registration import Registration
 from cometmq.broker.sessions import Consumers, Producers
 from cometmq.broker.stats import Stats
-from cometmq.broker.timers import EXPIRE_S, RECOUNT_S, Timers
-from cometmq.broker.timers import FIRST_ROUND_MS as TIMERS_FIRST_MS
+from cometmq.broker.timers import Timers
 from cometmq.broker.topics import Topics
 from cometmq.broker.transactions import Transactions
 from cometmq.broker.watchdog import Watchdog
-from cometmq.clock import Clock, SystemClock, Timer
+from cometmq.clock import Clock, SystemClock
 from cometmq.errors import CometError
 from cometmq.net.client import Client
 from cometmq.net.connection import Connection
@@ -66,10 +61,8 @@ from cometmq.net.server import Server
 from cometmq.store.background import Background
 from cometmq.store.disk import Disk, OsDisk
 from cometmq.store.puts import AppendRequest
-from cometmq.store.results import PutResult, PutStatus
+from cometmq.store.results import PutResult
 from cometmq.store.store import Store
-from cometmq.store.timerfiles import TimerFiles
-from cometmq.store.workers import ThreadWorker
 from cometmq.wire.bodies import TopicConfig
 from cometmq.wire.codes import Request
 from cometmq.wire.message import encode_host
@@ -123,7 +116,8 @@ class Broker:
         self.producers: Producers = Producers()
         self.queue_locks: QueueLocks = QueueLocks(config.lock_max_live_ms)
         self.delays: Delays = Delays(settings.store_options.delay_levels, self.clock, self._delivered)
-        self.timers: Timers = Timers(self.clock, self._delivered, self._wake_timers)
+        self.duties: Duties = Duties(self)
+        self.timers: Timers = Timers(self.clock, self._delivered, self.duties.wake_timers)
         self.transactions: Transactions = Transactions(self)
         self.stats: Stats = Stats(self._config, self.clock)
         self.send_hooks: SendHooks = SendHooks(self._config)
@@ -133,7 +127,7 @@ class Broker:
         self.nameservers: Registration = Registration(
             self._config, self.topics, self.client, self.clock, self.port + HA_PORT_ABOVE
         )
-        self.longpoll: LongPoll = LongPoll(partial(pull_again, self), self._soon, self._queue_end)
+        self.longpoll: LongPoll = LongPoll(partial(pull_again, self), self.soon, self._queue_end)
         self.server: Server = self._make_server(frozenset())
         self.fast_server: Server = self._make_server(MAIN_PORT_ONLY)
         self.started_ms: int = self.clock.now_ms()
@@ -146,7 +140,7 @@ class Broker:
         self.apply_settings()
 
         self._savers: dict[str, saving.Saver] = {}
-        self._timers: dict[str, Timer] = {}
+        self._periods: Periods = Periods(self.clock)
         self._born_hosts: dict[Connection, bytes] = {}
         # Asked about for every message; changed in place, because the store has it.
         self._batch_topics: set[str] = set()
@@ -181,8 +175,9 @@ class Broker:
         try:
             self._load("delayOffset.json", self.delays)
             self._load("transactionMetrics", self.transactions.counts)
-            self.transactions.open()
-            self._open_timers()
+            self._load("timermetrics", self.timers.counts)
+            if self.config.broker_id == MASTER_ID:
+                self.duties.open()
             self.background.start()
             self.watch.start()
             await self.server.start(self.config.bind_address, self.port)
@@ -200,9 +195,8 @@ class Broker:
 
     async def stop(self) -> None:
         await self.nameservers.stop()
-        for timer in self._timers.values():
-            timer.cancel()
-        self._timers.clear()
+        self._periods.stop()
+        self.duties.pause()
         self.longpoll.close()
         await asyncio.sleep(0)
         await self._stop_serving(self.config.shut_down_wait_s if self.config.shut_down_gracefully else STOP_GRACE_S)
@@ -213,7 +207,7 @@ class Broker:
         await self._await_dispatch()
         await self._save_all()
         await self._close_store()
-        self._confirm_progress()
+        self.duties.confirm_progress()
         await self._save_all()
         logger.info("stopped broker name=%s address=%s", self.config.broker_name, self.address)
 
@@ -282,23 +276,11 @@ class Broker:
             await self._savers[name].settle()
         await self.nameservers.told()
 
-    def _save_progress(self) -> None:
-        """Progress of delayed messages goes to disk behind what was delivered: see delays.py."""
-        progress = self.delays.progress()
-        if progress is not None:
-            self.store.flusher.wait(self.store.log.max_offset, partial(self._progress_flushed, progress))
-            self.store.wake_flush()
+    def save_soon(self, name: str) -> None:
+        self._savers[name].poke()
 
-    def _progress_flushed(self, progress: dict[int, int], status: int) -> None:
-        if status == PutStatus.OK:
-            self.delays.confirm(progress)
-            self._savers["delayOffset.json"].poke()
-
-    def _confirm_progress(self) -> None:
-        """The store is closed: all that was delivered is on disk, unless the disk failed."""
-        progress = self.delays.progress()
-        if progress is not None and self.store.failure is None:
-            self.delays.confirm(progress)
+    def is_saving(self, name: str) -> bool:
+        return self._savers[name].writing
 
     def _topics_changed(self, changed: Sequence[TopicConfig]) -> None:
         if "topics.json" in self._savers:
@@ -389,7 +371,7 @@ class Broker:
     def _queue_end(self, topic: str, queue_id: int) -> int:
         return self.store.queues.max_offset(topic, queue_id)
 
-    def _soon(self, callback: Callable[[], None]) -> None:
+    def soon(self, callback: Callable[[], None]) -> None:
         assert self._loop is not None
         self._loop.call_soon(callback)
 
@@ -410,59 +392,16 @@ class Broker:
             stacks = Path(self.settings.store_options.path("stacks"))
             self._watchdog = Watchdog(self.watch, self.clock, self._loop, stacks)
             self._watchdog.start()
-        self._every("pulls", self._sweep_s, self._sweep, self._sweep_s())
+        every = self._periods.every
+        every("pulls", self._sweep_s, self._sweep, self._sweep_s())
         flush_s = self.config.flush_offsets_interval_ms / 1000
-        self._every("offsets", lambda: flush_s, self._savers["consumerOffset.json"].poke, 10)
-        self._every("clients", lambda: 10.0, partial(clients.expire_clients, self), 10)
-        self._every("filters", lambda: 10.0, self._save_filters, 10)
-        self._every("notices", lambda: 15.0, partial(clients.tell_postponed, self), 30)
-        if self.config.broker_id == 0:
-            self._every("delays", lambda: ROUND_MS / 1000, self._deliver_delayed, FIRST_ROUND_MS / 1000)
-            progress_s = self.config.flush_delays_interval_ms / 1000
-            self._every("progress", lambda: progress_s, self._save_progress, 10)
-            self._start_transaction_timers()
-            self._start_timer_messages()
-        self._every("slow groups", lambda: 180.0, self._protect, 180)
-
-    def _start_transaction_timers(self) -> None:
-        def round_s() -> float:
-            return self.config.transaction_check_interval_ms / 1000
-
-        def tend_s() -> float:
-            return self.config.op_interval_ms / 1000
-
-        self._every("transactions", round_s, self.transactions.begin_round, round_s())
-        self._every("ops", tend_s, self._tend_transactions, tend_s())
-        self._every("half counts", lambda: 10.0, self._save_half_counts, 10)
-
-    def _open_timers(self) -> None:
-        """On a master, unless they are switched off."""
-        if not self.config.timer_wheel_enabled or self.config.broker_id != 0:
-            return
-        assert self._loop is not None
-        self._load("timermetrics", self.timers.counts)
-        files = TimerFiles(self.disk, self.store.options)
-        worker = ThreadWorker("timers", self._loop.call_soon_threadsafe)
-        self.timers.open(self.store, files, worker, self.background.load_ranges)
-
-    def _start_timer_messages(self) -> None:
-        if not self.timers.is_open:
-            return
-
-        def save_s() -> float:
-            return self.store.options.timer_flush_interval_ms / 1000
-
-        self._every("timers", lambda: self.timers.round_ms / 1000, self._tend_timers, TIMERS_FIRST_MS / 1000)
-        self._every("timer progress", save_s, self._save_timers, save_s())
-        self._every("timer log", lambda: EXPIRE_S, self.timers.expire, EXPIRE_S)
-        self._every("timer counts", lambda: RECOUNT_S, self.timers.recount, RECOUNT_S)
-
-    def _every(self, name: str, interval_s: Callable[[], float], act: Callable[[], object], first_s: float) -> None:
-        def tick() -> None:
-            self._timers[name] = self.clock.call_later(interval_s(), tick)
-            act()
-
-        self._timers[name] = self.clock.call_later(first_s, tick)
+        every("offsets", lambda: flush_s, self._savers["consumerOffset.json"].poke, 10)
+        every("clients", lambda: 10.0, partial(clients.expire_clients, self), 10)
+        every("filters", lambda: 10.0, self._save_filters, 10)
+        every("notices", lambda: 15.0, partial(clients.tell_postponed, self), 30)
+        every("slow groups", lambda: 180.0, self._protect, 180)
+        if self.config.broker_id == MASTER_ID:
+            self.duties.start()
 
     def _sweep_s(self) -> float:
         return (SWEEP_MS if self.config.long_polling else self.config.short_polling_ms) / 1000
@@ -474,38 +413,8 @@ class Broker:
         if took_s * 1000 > SWEEP_MS:
             logger.warning("swept parked pulls slowly took_ms=%d count=%d", took_s * 1000, self.longpoll.count)
 
-    def _deliver_delayed(self) -> None:
-        """A backlog is worked off without waiting for the next round, but not without serving others in between."""
-        if self.delays.deliver(self.store) and "delays" in self._timers:
-            self._soon(self._deliver_delayed)
-
-    def _tend_timers(self) -> None:
-        if self.timers.turn():
-            self._wake_timers()
-
-    def _wake_timers(self) -> None:
-        """A turn soon, unless the broker stops."""
-        if "timers" in self._timers:
-            self._soon(self._turn_timers)
-
-    def _turn_timers(self) -> None:
-        if "timers" in self._timers:
-            self._tend_timers()
-
-    def _save_timers(self) -> None:
-        self.timers.save()
-        self.timers.counts.keep_only(self.topics.table)
-        self._savers["timermetrics"].poke()
-
     def _delivered(self, topic: str, queue_id: int, record_bytes: int) -> None:
         self.stats.put(topic, queue_id, 1, record_bytes)
-
-    def _tend_transactions(self) -> None:
-        self.transactions.tend(save_progress=not self._savers["consumerOffset.json"].writing)
-
-    def _save_half_counts(self) -> None:
-        self.transactions.counts.keep_only(self.topics.table)
-        self._savers["transactionMetrics"].poke()
 
     def _save_filters(self) -> None:
         self.property_filters.forget()

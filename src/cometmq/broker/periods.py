@@ -1,0 +1,28 @@
+"""What is done again and again by the clock, each under a name."""
+
+from collections.abc import Callable
+
+from cometmq.clock import Clock, Timer
+
+
+class Periods:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._timers: dict[str, Timer] = {}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._timers
+
+    def every(self, name: str, interval_s: Callable[[], float], act: Callable[[], object], first_s: float) -> None:
+        """The interval is asked for each time: settings may change."""
+
+        def tick() -> None:
+            self._timers[name] = self._clock.call_later(interval_s(), tick)
+            act()
+
+        self._timers[name] = self._clock.call_later(first_s, tick)
+
+    def stop(self) -> None:
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
