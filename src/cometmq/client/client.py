@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar, Unpack, overload
 from weakref import WeakKeyDictionary
 
+from cometmq.client.admin import Admin
 from cometmq.client.codecs import Codec, bytes_codec
 from cometmq.client.instance import Instance
 from cometmq.client.options import ClientKeywords, ClientOptions, ProducerKeywords, ProducerOptions
@@ -131,3 +132,9 @@ class Client:
         )
         self.adopt(producer)
         return producer
+
+    def admin(self, *, timeout_s: float = 5.0) -> Admin:
+        """Administration of the cluster, to be used with `async with`; each request takes `timeout_s` at most."""
+        admin = Admin(self.instance, timeout_s)
+        self.adopt(admin)
+        return admin

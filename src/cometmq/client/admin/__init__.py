@@ -1,0 +1,92 @@
+"""Administration of a cluster, CometMQ's or RocketMQ's: topics, groups, offsets, messages, brokers, settings.
+
+    async with client.admin() as admin:
+        await admin.create_topic("orders", queues=8)
+        lag = await admin.group_lag("billing-cg")
+        await admin.reset_offsets("billing-cg", "orders", to="earliest")
+
+By subject: `topics`, `groups`, `offsets`, `messages`, `cluster`; what they answer is in `results`. All are methods of
+one object, because an operator's question seldom stops at one subject. Nothing here runs between two calls.
+"""
+
+from types import TracebackType
+from typing import Self
+
+from cometmq.client.admin.cluster import ClusterAdmin
+from cometmq.client.admin.messages import MessageAdmin, origin_topic
+from cometmq.client.admin.offsets import Place
+from cometmq.client.admin.results import (
+    BrokerMember,
+    BrokerState,
+    BrokerStats,
+    Connection,
+    ConsumerState,
+    DirectResult,
+    Group,
+    GroupConnections,
+    Lag,
+    Move,
+    ProgressSpan,
+    QueueStats,
+    Resent,
+    StatsWindow,
+    Subscription,
+    Topic,
+    TopicOnBroker,
+)
+from cometmq.client.admin.tracerecords import TraceRecord
+from cometmq.client.instance import Instance
+
+
+class Admin(MessageAdmin, ClusterAdmin):
+    """Use it with `async with`. `timeout_s` bounds every single request."""
+
+    def __init__(self, instance: Instance, timeout_s: float = 5.0) -> None:
+        super().__init__(instance, timeout_s)
+        self._producer = None
+
+    @property
+    def is_running(self) -> bool:
+        return self.instance.is_running
+
+    async def start(self) -> None:
+        await self.instance.start()
+
+    async def stop(self) -> None:
+        if self._producer is not None and self._producer.is_running:
+            await self._producer.stop()
+        self._producer = None
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+
+__all__ = [
+    "Admin",
+    "BrokerMember",
+    "BrokerState",
+    "BrokerStats",
+    "Connection",
+    "ConsumerState",
+    "DirectResult",
+    "Group",
+    "GroupConnections",
+    "Lag",
+    "Move",
+    "Place",
+    "ProgressSpan",
+    "QueueStats",
+    "Resent",
+    "StatsWindow",
+    "Subscription",
+    "Topic",
+    "TopicOnBroker",
+    "TraceRecord",
+    "origin_topic",
+]

@@ -1,0 +1,245 @@
+"""Stored messages: find them by id, key or time, read queues and dead letters, send them again.
+
+    id          what its producer gave it          the index of every broker of the topic is asked
+    offset id   broker address and log position    that broker is asked
+    key         one of the message's keys          as by id; other messages with the same hash are left out here
+    time        queue by queue, from the first message stored then
+"""
+
+import asyncio
+import ipaddress
+from collections.abc import AsyncIterator, Iterable
+from datetime import datetime
+from typing import Any, Final
+
+from cometmq import names
+from cometmq.client.admin.calls import each
+from cometmq.client.admin.offsets import OffsetAdmin, time_ms
+from cometmq.client.admin.results import BrokerMember, Resent
+from cometmq.client.admin.tracerecords import TraceRecord, read_records
+from cometmq.client.codecs import bytes_codec
+from cometmq.client.messages import Message, SendReceipt, received
+from cometmq.client.options import ProducerOptions
+from cometmq.client.producer import Producer
+from cometmq.errors import BrokerError, CometError, ConfigError, NoRoute, NotFound, WireError
+from cometmq.wire.bodies import MessageQueue
+from cometmq.wire.codes import Request, Response
+from cometmq.wire.command import Command
+from cometmq.wire.headers import PullMessage, PullMessageResponse, QueryMessage, ViewMessage
+from cometmq.wire.message import StoredMessage, decode_record, decode_records
+from cometmq.wire.message_id import decode_offset_id
+from cometmq.wire.properties import Property
+
+I64_MAX: Final = 2**63 - 1
+FOUND_MAX: Final = 64
+READ_COUNT: Final = 32
+# Groups that every broker has, for tools.
+READ_GROUP: Final = "TOOLS_CONSUMER"
+SUBSCRIPTION_GIVEN: Final = 4
+
+
+class MessageAdmin(OffsetAdmin):
+    async def message(self, message_id: str, topic: str | None = None) -> Message[bytes]:
+        """By offset id, or by id if the topic is given. NotFound."""
+        if topic is not None:
+            found = await self._query(topic, message_id, 0, I64_MAX, READ_COUNT, by_id=True)
+            for message in found:
+                if message_id in (message.id, message.offset_id):
+                    return message
+            if _is_offset_id(message_id):
+                return await self._by_offset_id(message_id)
+            raise NotFound(f"topic {topic} has no message with id {message_id}: it was deleted, or never there")
+        if _is_offset_id(message_id):
+            return await self._by_offset_id(message_id)
+        raise ConfigError(f"{message_id!r} is not an offset id: to find a message by its id, give the topic too")
+
+    async def find(
+        self,
+        topic: str,
+        *,
+        key: str,
+        begin: datetime | None = None,
+        end: datetime | None = None,
+        max_messages: int = FOUND_MAX,
+    ) -> list[Message[bytes]]:
+        """Messages that carry a key, oldest first. NoRoute; empty if there is none."""
+        begin_ms = time_ms(begin) if begin is not None else 0
+        end_ms = time_ms(end) if end is not None else I64_MAX
+        found = await self._query(topic, key, begin_ms, end_ms, max_messages)
+        return [message for message in found if key in message.keys][:max_messages]
+
+    async def find_by_time(
+        self, topic: str, begin: datetime, end: datetime | None = None
+    ) -> AsyncIterator[Message[bytes]]:
+        """Messages of a topic that were stored from `begin` to before `end`, queue by queue. NoRoute."""
+        end_ms = time_ms(end) if end is not None else I64_MAX
+        for queue in await self.topic_queues(topic):
+            async for message in self.read(queue, await self.offset_at(queue, begin)):
+                if message.stored_ms >= end_ms:
+                    break
+                if message.stored_ms >= time_ms(begin):
+                    yield message
+
+    async def read(
+        self, queue: MessageQueue, begin: int = 0, end: int | None = None
+    ) -> AsyncIterator[Message[bytes]]:
+        """Messages of one queue by offset, to `end` or to what is its end now. Changes no offsets."""
+        last = await self.latest_offset(queue)
+        end = last if end is None else min(end, last)
+        at = max(begin, await self.earliest_offset(queue))
+        while at < end:
+            found, at = await self._pull(queue, at, min(READ_COUNT, end - at))
+            for message in found:
+                if message.offset >= end:
+                    return
+                yield message
+
+    async def dead_letters(self, group: str) -> AsyncIterator[Message[bytes]]:
+        """What a group gave up on, oldest first; nothing if there is nothing."""
+        try:
+            queues = await self.topic_queues(names.dlq_topic(group))
+        except NoRoute:
+            return
+        for queue in queues:
+            async for message in self.read(queue):
+                yield message
+
+    # Sending again
+
+    async def resend(self, message: Message[Any], topic: str | None = None) -> SendReceipt:
+        """A new message like this one: same body, tag, keys and application properties, to its own topic or another.
+
+        A dead letter and a message that waits for another try go to the topic they were sent to.
+        """
+        producer = await self._sender()
+        return await producer.send(
+            topic or origin_topic(message),
+            message.body,
+            tag=message.tag,
+            keys=message.keys,
+            properties=message.user_properties,
+        )
+
+    async def replay_dead_letters(
+        self, group: str, *, topic: str | None = None, rate: float | None = None, ids: Iterable[str] | None = None
+    ) -> AsyncIterator[Resent]:
+        """Send dead letters again, all or those with the given ids, at most `rate` a second; says what came of each.
+
+        The dead letters stay where they are: running it twice sends twice.
+        """
+        wanted = frozenset(ids) if ids is not None else None
+        started = self.instance.clock.monotonic()
+        count = 0
+        async for message in self.dead_letters(group):
+            if wanted is not None and not wanted & {message.id, message.offset_id}:
+                continue
+            if rate is not None:
+                due = started + count / rate
+                await asyncio.sleep(max(0.0, due - self.instance.clock.monotonic()))
+            count += 1
+            target = topic or origin_topic(message)
+            try:
+                receipt = await self.resend(message, target)
+            except CometError as error:
+                yield Resent(message.id, target, error=str(error))
+            else:
+                yield Resent(message.id, target, receipt.id)
+
+    # Traces
+
+    async def trace(
+        self, message_id: str, *, trace_topic: str = "RMQ_SYS_TRACE_TOPIC", max_messages: int = FOUND_MAX
+    ) -> list[TraceRecord]:
+        """What producers and consumers wrote down about a message, by its id, in the order of time.
+
+        Empty if nobody did: tracing is off unless a client switches it on. NoRoute if no broker keeps traces.
+        """
+        found = await self._query(trace_topic, message_id, 0, I64_MAX, max_messages)
+        records = [it for message in found for it in read_records(message.body) if it.id == message_id]
+        return sorted(records, key=lambda record: (record.time_ms, record.kind == "SubAfter"))
+
+    # How
+
+    async def _query(
+        self, topic: str, key: str, begin_ms: int, end_ms: int, count: int, *, by_id: bool = False
+    ) -> list[Message[bytes]]:
+        name = self.wrap(topic)
+        header = QueryMessage(name, key, count, begin_ms, end_ms, unique_key_query=by_id)
+
+        async def ask(master: BrokerMember) -> list[Message[bytes]]:
+            try:
+                response = await self.ask(master.address, Request.QUERY_MESSAGE, header)
+            except BrokerError as error:
+                if error.code == Response.QUERY_NOT_FOUND:
+                    return []
+                raise
+            return self._messages(response, master.name)
+
+        answers = await each(await self.masters_of(name), ask)
+        found = {message.offset_id: message for messages in answers for message in messages if message.topic == topic}
+        return sorted(found.values(), key=lambda message: message.stored_ms)
+
+    async def _by_offset_id(self, offset_id: str) -> Message[bytes]:
+        place = decode_offset_id(offset_id)
+        address = f"{_host_text(place.address)}:{place.port}"
+        try:
+            response = await self.ask(address, Request.VIEW_MESSAGE_BY_ID, ViewMessage(place.physical_offset))
+        except BrokerError as error:
+            if error.code in (Response.SYSTEM_ERROR, Response.QUERY_NOT_FOUND):
+                raise NotFound(f"no message {offset_id} at {address}: {error.remark}") from error
+            raise
+        known = [member.name for member in await self.members() if member.address == address]
+        return self._message(decode_record(response.body), known[0] if known else "")
+
+    async def _pull(self, queue: MessageQueue, at: int, count: int) -> tuple[list[Message[bytes]], int]:
+        header = PullMessage(
+            READ_GROUP, self.wrap(queue.topic), queue.queue_id, at, count, SUBSCRIPTION_GIVEN, 0, 0, 0, "*", "TAG"
+        )
+        command = self.instance.request(Request.PULL_MESSAGE, header.encode())
+        response = await self.instance.call(await self._home(queue), command, self.timeout_s)
+        if response.code == Response.SUCCESS:
+            next_offset = PullMessageResponse.decode(response.ext).next_begin_offset
+            return self._messages(response, queue.broker_name), next_offset
+        if response.code in (Response.PULL_NOT_FOUND, Response.PULL_RETRY_IMMEDIATELY, Response.PULL_OFFSET_MOVED):
+            next_offset = PullMessageResponse.decode(response.ext).next_begin_offset
+            # Nothing there that the broker would give: go on behind it rather than ask for ever.
+            return [], next_offset if next_offset > at else at + count
+        raise BrokerError(response.code, response.remark or "", queue.broker_name)
+
+    def _messages(self, response: Command, broker: str) -> list[Message[bytes]]:
+        return [self._message(stored, broker) for stored in decode_records(response.body)]
+
+    def _message(self, stored: StoredMessage, broker: str) -> Message[bytes]:
+        return received(stored, broker, bytes_codec, self.instance.namespace)
+
+    async def _sender(self) -> Producer[bytes]:
+        if self._producer is None:
+            group = f"cometmq-admin-{id(self):x}"
+            producer = Producer(group, bytes_codec, ProducerOptions(), instance=self.instance)
+            await producer.start()
+            self._producer = producer
+        return self._producer
+
+    _producer: Producer[bytes] | None = None
+
+
+def origin_topic(message: Message[Any]) -> str:
+    """Where a message was sent first; its own topic unless it is a dead letter or waits for another try."""
+    for name in (Property.DLQ_ORIGIN_TOPIC, Property.RETRY_TOPIC):
+        topic = message.properties.get(name)
+        if topic:
+            return topic
+    return message.topic
+
+
+def _is_offset_id(text: str) -> bool:
+    try:
+        decode_offset_id(text)
+    except WireError:
+        return False
+    return True
+
+
+def _host_text(address: bytes) -> str:
+    host = ipaddress.ip_address(address)
+    return f"[{host}]" if host.version == 6 else str(host)

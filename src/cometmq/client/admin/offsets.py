@@ -1,0 +1,238 @@
+"""How far groups are: lag, and moving them.
+
+    plan    where each queue's offset would go: Move(queue, before, after)         changes nothing
+    reset   the plan, carried out:
+            CometMQ and RocketMQ 5     the broker moves the group at its next pull, members online or not
+            older, members online      the broker tells the members (by time only)
+            older, nobody online       the offset is committed
+"""
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Literal, TypeAlias
+
+from cometmq.client.admin.calls import each
+from cometmq.client.admin.groups import GroupAdmin
+from cometmq.client.admin.results import BrokerMember, Lag, Move, ProgressSpan
+from cometmq.client.admin.topics import TopicAdmin
+from cometmq.errors import BrokerError, ConfigError, NotFound
+from cometmq.wire.bodies import ConsumeStats, ConsumeTimeSpans, MessageQueue
+from cometmq.wire.codes import Request, Response
+from cometmq.wire.headers import (
+    CloneGroupOffset,
+    GetConsumeStats,
+    GetMaxOffset,
+    GetMinOffset,
+    OffsetResponse,
+    QueryConsumerOffset,
+    QueryConsumeTimeSpan,
+    ResetOffset,
+    SearchOffset,
+    UpdateConsumerOffset,
+)
+
+Place: TypeAlias = "datetime | int | Literal['earliest', 'latest'] | Mapping[MessageQueue, int]"
+
+NEWEST_MS = -1
+
+
+class OffsetAdmin(TopicAdmin, GroupAdmin):
+    async def group_lag(
+        self, group: str, topic: str | None = None, *, owners: bool = False
+    ) -> dict[MessageQueue, Lag]:
+        """Every queue that a group consumes, of one topic or all; empty if it never committed anything.
+
+        With `owners` every member that is online is asked which queues it has.
+        """
+        header = GetConsumeStats(self.wrap(group), self.wrap(topic) if topic is not None else None)
+        responses = await each(await self._stat_masters(topic), lambda master: self._stats(master, header))
+        owned = await self._owners(group) if owners else {}
+        lags: dict[MessageQueue, Lag] = {}
+        for stats in responses:
+            for queue, progress in stats.offset_table.items():
+                lags[self.shown(queue)] = Lag(
+                    progress.consumer_offset,
+                    progress.broker_offset,
+                    progress.last_timestamp,
+                    owned.get(queue),
+                    progress.pull_offset,
+                )
+        return dict(sorted(lags.items(), key=lambda pair: (pair[0].topic, pair[0])))
+
+    async def committed_offsets(self, group: str, topic: str) -> dict[MessageQueue, int]:
+        """What every queue of a topic would start from; -1 where nothing is committed. NoRoute."""
+        queues = await self.topic_queues(topic)
+        offsets = await each(queues, lambda queue: self._committed(self.wrap(group), queue))
+        return dict(zip(queues, offsets, strict=True))
+
+    async def plan_offsets(
+        self, group: str, topic: str, *, to: Place, queues: Iterable[MessageQueue] | None = None
+    ) -> list[Move]:
+        """Where `reset_offsets` would move the group, clipped to what is there. NoRoute, ConfigError."""
+        chosen = list(queues) if queues is not None else await self.topic_queues(topic)
+        if isinstance(to, Mapping):
+            unknown = set(to) - set(chosen)
+            if unknown:
+                raise ConfigError(f"{len(unknown)} queues are not of topic {topic}: {sorted(unknown)[:3]}")
+            chosen = [queue for queue in chosen if queue in to]
+
+        async def move(queue: MessageQueue) -> Move:
+            before = await self._committed(self.wrap(group), queue)
+            return Move(queue, before, await self._target(queue, to))
+
+        return await each(chosen, move)
+
+    async def reset_offsets(
+        self, group: str, topic: str, *, to: Place, queues: Iterable[MessageQueue] | None = None
+    ) -> list[Move]:
+        """Move a group: to a time (the first message stored then or later), an offset, 'earliest', 'latest', or an
+        offset per queue. Members that are online go on from there by themselves."""
+        moves = await self.plan_offsets(group, topic, to=to, queues=queues)
+        await each(moves, lambda move: self._apply(self.wrap(group), move, to))
+        return moves
+
+    async def clone_offsets(self, source: str, target: str, topic: str | None = None) -> list[Move]:
+        """Let one group go on where another is, in one topic or all that the other consumes."""
+        topics = [topic] if topic is not None else await self.group_topics(source)
+        moves: list[Move] = []
+        for name in topics:
+            if name.startswith("%RETRY%"):
+                continue
+            before = await self.committed_offsets(target, name)
+            header = CloneGroupOffset(self.wrap(source), self.wrap(target), self.wrap(name), offline=True)
+            await each(
+                await self.masters_of(self.wrap(name)),
+                lambda master, header=header: self.ask(master.address, Request.CLONE_GROUP_OFFSET, header),  # type: ignore[misc]
+            )
+            after = await self.committed_offsets(target, name)
+            moves += [Move(queue, before[queue], after[queue]) for queue in after]
+        if not topics:
+            raise NotFound(f"group {source} has no offsets to clone: it never consumed anything")
+        return moves
+
+    async def commit_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
+        """Write one offset as a consumer would; members that are online overwrite it soon."""
+        header = UpdateConsumerOffset(self.wrap(group), self.wrap(queue.topic), queue.queue_id, offset)
+        await self.ask(await self._home(queue), Request.UPDATE_CONSUMER_OFFSET, header)
+
+    async def progress_spans(self, group: str, topic: str) -> list[ProgressSpan]:
+        """How far the group is in time. NoRoute."""
+        name = self.wrap(topic)
+        header = QueryConsumeTimeSpan(name, self.wrap(group))
+        responses = await each(
+            await self.masters_of(name),
+            lambda master: self.ask(master.address, Request.QUERY_CONSUME_TIME_SPAN, header),
+        )
+        return [
+            ProgressSpan(
+                self.shown(span.message_queue or MessageQueue()),
+                span.min_time_stamp,
+                span.max_time_stamp,
+                span.consume_time_stamp,
+                span.delay_time,
+            )
+            for response in responses
+            for span in ConsumeTimeSpans.decode(response.body).consume_time_span_set
+        ]
+
+    # Queues
+
+    async def topic_queues(self, topic: str) -> list[MessageQueue]:
+        """Queues that can be read. NoRoute."""
+        route = await self.instance.refresh_route(self.wrap(topic))
+        return [self.shown(queue) for queue in route.subscribe]
+
+    async def earliest_offset(self, queue: MessageQueue) -> int:
+        header = GetMinOffset(self.wrap(queue.topic), queue.queue_id)
+        return await self._offset(queue, Request.GET_MIN_OFFSET, header)
+
+    async def latest_offset(self, queue: MessageQueue) -> int:
+        """The offset after the last message."""
+        header = GetMaxOffset(self.wrap(queue.topic), queue.queue_id)
+        return await self._offset(queue, Request.GET_MAX_OFFSET, header)
+
+    async def offset_at(self, queue: MessageQueue, at: datetime) -> int:
+        """Of the first message that was stored then or later; the end if there is none."""
+        header = SearchOffset(self.wrap(queue.topic), queue.queue_id, time_ms(at))
+        return await self._offset(queue, Request.SEARCH_OFFSET_BY_TIMESTAMP, header)
+
+    async def _offset(
+        self, queue: MessageQueue, code: int, header: GetMinOffset | GetMaxOffset | SearchOffset
+    ) -> int:
+        response = await self.ask(await self._home(queue), code, header)
+        return OffsetResponse.decode(response.ext).offset
+
+    async def _home(self, queue: MessageQueue) -> str:
+        """The address of the broker that has a queue."""
+        name = self.wrap(queue.topic)
+        route = await self.instance.route(name)
+        wire_queue = MessageQueue(queue.broker_name, queue.queue_id, name)
+        return await self.instance.master(route.host(wire_queue), name)
+
+    async def _committed(self, group: str, queue: MessageQueue) -> int:
+        header = QueryConsumerOffset(group, self.wrap(queue.topic), queue.queue_id, set_zero_if_not_found=False)
+        try:
+            response = await self.ask(await self._home(queue), Request.QUERY_CONSUMER_OFFSET, header)
+        except BrokerError as error:
+            if error.code == Response.QUERY_NOT_FOUND:
+                return -1
+            raise
+        return OffsetResponse.decode(response.ext).offset
+
+    async def _target(self, queue: MessageQueue, to: Place) -> int:
+        if isinstance(to, datetime):
+            return await self.offset_at(queue, to)
+        if to == "earliest":
+            return await self.earliest_offset(queue)
+        if to == "latest":
+            return await self.latest_offset(queue)
+        wanted = to[queue] if isinstance(to, Mapping) else to
+        if not isinstance(wanted, int):
+            raise ConfigError(f"to is {to!r}: give a datetime, an offset, 'earliest', 'latest' or offsets by queue")
+        low, high = await self.earliest_offset(queue), await self.latest_offset(queue)
+        return min(max(wanted, low), high)
+
+    async def _apply(self, group: str, move: Move, to: Place) -> None:
+        moment_ms = NEWEST_MS if to == "latest" else time_ms(to) if isinstance(to, datetime) else 0
+        queue = move.queue
+        header = ResetOffset(
+            self.wrap(queue.topic), group, moment_ms, is_force=True, queue_id=queue.queue_id, offset=move.after
+        )
+        try:
+            await self.ask(await self._home(queue), Request.INVOKE_BROKER_TO_RESET_OFFSET, header)
+        except BrokerError as error:
+            if error.code not in (Response.CONSUMER_NOT_ONLINE, Response.SUBSCRIPTION_GROUP_NOT_EXIST):
+                raise
+            await self.commit_offset(self.strip(group), queue, move.after)
+
+    async def _stat_masters(self, topic: str | None) -> list[BrokerMember]:
+        return await (self.masters() if topic is None else self.masters_of(self.wrap(topic)))
+
+    async def _stats(self, master: BrokerMember, header: GetConsumeStats) -> ConsumeStats:
+        try:
+            response = await self.ask(master.address, Request.GET_CONSUME_STATS, header)
+        except BrokerError as error:
+            if error.code in (Response.TOPIC_NOT_EXIST, Response.SUBSCRIPTION_GROUP_NOT_EXIST):
+                return ConsumeStats()
+            raise
+        return ConsumeStats.decode(response.body)
+
+    async def _owners(self, group: str) -> dict[MessageQueue, str]:
+        """Which member has which queue (by wire name). Members that do not answer own nothing."""
+        try:
+            members = (await self.group_connections(group)).connections
+        except NotFound:
+            return {}
+        owners: dict[MessageQueue, str] = {}
+        for member in members:
+            try:
+                state = await self.consumer_state(group, member.client_id)
+            except NotFound:
+                continue
+            owners.update(dict.fromkeys(state.queues, member.client_id))
+        return owners
+
+
+def time_ms(at: datetime) -> int:
+    """As Python reads it: a time without zone is local."""
+    return int(at.timestamp() * 1000)
