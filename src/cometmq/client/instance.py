@@ -31,7 +31,7 @@ from cometmq.net.client import Client as NetClient
 from cometmq.net.connection import Connection
 from cometmq.net.dispatch import Hook
 from cometmq.net.limits import Limits
-from cometmq.wire.bodies import TopicRoute
+from cometmq.wire.bodies import MessageQueue, TopicRoute
 from cometmq.wire.codes import Language, Request, Response
 from cometmq.wire.command import JSON, ROCKETMQ, Command
 from cometmq.wire.command import request as new_request
@@ -241,6 +241,11 @@ class Instance:
         if response.code != Response.SUCCESS:
             raise BrokerError(response.code, response.remark or "", target)
         return response
+
+    def host(self, queue: MessageQueue) -> str:
+        """The name of the broker that has a queue: for a logical queue another than the one it shows."""
+        route = self._routes.get(queue.topic)
+        return route.host(queue) if route is not None else queue.broker_name
 
     async def master(self, name: str, topic: str | None = None) -> str:
         """Where a broker takes writes; the route of `topic` is asked again if it is not known."""
