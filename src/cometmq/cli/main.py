@@ -1,22 +1,34 @@
 """Entry of the `cometmq` command: finds the module of a sub command and hands it the arguments.
 
-Each module in COMMANDS has `main(argv: list[str]) -> int`; its result is the exit code. Modules are
-imported when called, so that `cometmq version` does not pay for what a server needs.
+Each module in COMMANDS has `main(argv: list[str]) -> int`; its result is the exit code (`failures` lists them). Modules
+are imported when called, so that `cometmq --help` and `cometmq version` do not pay for what a server needs.
 """
 
 import importlib
+import os
 import sys
 from collections.abc import Callable
+from typing import Final
 
-COMMANDS: dict[str, tuple[str, str]] = {
-    "up": ("cometmq.cli.up", "run a name server and a broker in one process"),
-    "broker": ("cometmq.cli.broker", "run one or several brokers"),
-    "nameserver": ("cometmq.cli.nameserver", "run a name server"),
-    "store": ("cometmq.cli.store", "dump or check a store directory"),
-    "version": ("cometmq.cli.version", "print version and kind of build"),
+# Group -> command -> (module, purpose).
+GROUPS: Final[dict[str, dict[str, tuple[str, str]]]] = {
+    "servers": {
+        "up": ("cometmq.cli.up", "run a name server and a broker in one process"),
+        "broker": ("cometmq.cli.broker", "run one or several brokers"),
+        "nameserver": ("cometmq.cli.nameserver", "run a name server"),
+    },
+    "tools": {
+        "context": ("cometmq.cli.context", "names for clusters: add, use, list"),
+        "store": ("cometmq.cli.store", "look into a store directory: dump, check, stats, rebuild"),
+        "doctor": ("cometmq.cli.doctor", "check this machine: ports, disk, settings, clock"),
+        "explain": ("cometmq.cli.explain", "what a response code means and what to do"),
+        "version": ("cometmq.cli.version", "print version and kind of build"),
+    },
 }
+COMMANDS: Final = {name: entry for group in GROUPS.values() for name, entry in group.items()}
 
-EXIT_USAGE = 2
+EXIT_USAGE: Final = 2
+EXIT_INTERRUPTED: Final = 130
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -28,18 +40,32 @@ def main(argv: list[str] | None = None) -> int:
     if name in ("-h", "--help", "help"):
         print(_overview())
         return 0
+    if name == "--version":
+        name = "version"
     if name not in COMMANDS:
         print(f"cometmq: unknown command {name!r}; known: {', '.join(COMMANDS)}", file=sys.stderr)
         return EXIT_USAGE
     module = importlib.import_module(COMMANDS[name][0])
     run: Callable[[list[str]], int] = module.main
-    return run(rest)
+    try:
+        code = run(rest)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has seen enough; keep the interpreter from complaining at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    return code
 
 
 def _overview() -> str:
     width = max(map(len, COMMANDS))
-    lines = [f"  {name:<{width}}  {purpose}" for name, (_, purpose) in COMMANDS.items()]
-    return "\n".join(["usage: cometmq COMMAND [ARGUMENTS]", "", *lines])
+    lines = ["usage: cometmq COMMAND [ARGUMENTS]      cometmq COMMAND --help says more", ""]
+    for group, commands in GROUPS.items():
+        lines.append(group)
+        lines += [f"  {name:<{width}}  {purpose}" for name, (_, purpose) in commands.items()]
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":
