@@ -54,8 +54,8 @@ class TopicAdmin(Calls):
     ) -> Topic:
         """Make a topic, or bring it into this form where it is there already.
 
-        `ordered` also fixes the list of its queues in the name servers, so that keys stay in their queues while a
-        broker is away. `kind` is NORMAL, FIFO, DELAY, TRANSACTION or MIXED, for brokers that check it.
+        `ordered` also fixes the list of its queues in name servers; those with orderMessageEnable=true then tell it to
+        producers, whose keys stay in their queues while a broker is away. `kind` is NORMAL, FIFO, DELAY, TRANSACTION or MIXED, for brokers that check it.
         """
         _check(topic, kind)
         changes = {f"+{name}": value for name, value in (attributes or {}).items()}
@@ -121,7 +121,7 @@ class TopicAdmin(Calls):
         return await self._read_topic(name, await self.masters_of(name))
 
     async def topics(self, *, cluster: str | None = None, system: bool = False) -> list[str]:
-        """Names of topics; with `system` also those that servers made for themselves."""
+        """Names of topics; with `system` also those that servers made: their own, retries, dead letters."""
         if cluster is not None:
             response = await self.ask_name_server(Request.GET_TOPICS_BY_CLUSTER, GetTopicsByCluster(cluster))
         else:
@@ -129,8 +129,8 @@ class TopicAdmin(Calls):
         found = TopicList.decode(response.body).topic_list
         if not system:
             own = await self.ask_name_server(Request.GET_SYSTEM_TOPIC_LIST_FROM_NS)
-            hidden = set(TopicList.decode(own.body).topic_list)
-            found = [name for name in found if name not in hidden and not names.is_system_topic(name)]
+            places = set(TopicList.decode(own.body).topic_list)  # clusters and brokers have topics of their name
+            found = [name for name in found if not _is_made_by_servers(name, places)]
         mine = self.wrap("") if self.instance.namespace else ""
         return sorted(self.strip(name) for name in found if mine in name)
 
@@ -228,6 +228,12 @@ class TopicAdmin(Calls):
     async def _forget_order(self, name: str) -> None:
         if await self._order_of(name) is not None:
             await self.ask_name_servers(Request.DELETE_KV_CONFIG, KvConfigKey(ORDER_NAMESPACE, name))
+
+
+def _is_made_by_servers(name: str, places: set[str]) -> bool:
+    if name in places or names.is_system_topic(name) or name.startswith((names.RETRY_PREFIX, names.DLQ_PREFIX)):
+        return True
+    return name.removesuffix("_REPLY_TOPIC") in places
 
 
 def _check(topic: str, kind: str | None) -> None:

@@ -1,0 +1,155 @@
+"""Finding, reading and resending stored messages, against real brokers in the test's process."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from cometmq.client.admin.tracerecords import read_records
+from cometmq.errors import ConfigError, NoRoute, NotFound
+from cometmq.names import dlq_topic
+from tests.conftest import run
+from tests.support.clusters import real_cluster
+from tests.support.net import until
+
+
+def test_a_message_is_found_by_id_offset_id_and_key(tmp_path: Path) -> None:
+    async def check() -> None:
+        async with (
+            real_cluster(tmp_path, "orders", brokers=2) as cluster,
+            cluster.client() as client,
+            client.admin() as admin,
+            client.producer("pg") as producer,
+        ):
+            receipts = [
+                await producer.send("orders", f"body {number}".encode(), tag="paid", keys=["all", f"k{number}"])
+                for number in range(6)
+            ]
+            for number, receipt in enumerate(receipts):
+                for found in (
+                    await admin.message(receipt.id, "orders"),
+                    await admin.message(receipt.offset_id),
+                    *await admin.find("orders", key=f"k{number}"),
+                ):
+                    assert found.body == f"body {number}".encode()
+                    assert (found.id, found.offset_id) == (receipt.id, receipt.offset_id)
+                    assert (found.queue, found.offset) == (receipt.queue, receipt.offset)
+            assert len(await admin.find("orders", key="all")) == 6
+            assert len(await admin.find("orders", key="all", max_messages=2)) == 2
+            assert await admin.find("orders", key="none") == []
+            later = datetime.now(UTC) + timedelta(hours=1)
+            assert await admin.find("orders", key="all", begin=later) == []
+            with pytest.raises(NotFound, match="topic orders has no message with id"):
+                await admin.message("7F0000010001" + "0" * 20, "orders")
+            with pytest.raises(ConfigError, match="give the topic too"):
+                await admin.message("nothing")
+
+    run(check())
+
+
+def test_messages_of_a_time_range_are_read_from_all_queues(tmp_path: Path) -> None:
+    async def check() -> None:
+        async with (
+            real_cluster(tmp_path, "orders") as cluster,
+            cluster.client() as client,
+            client.admin() as admin,
+            client.producer("pg") as producer,
+        ):
+            for number in range(70):
+                await producer.send("orders", str(number).encode(), ordering_key=number % 2)
+            begin = datetime.now(UTC) - timedelta(hours=1)
+            found = [message async for message in admin.find_by_time("orders", begin)]
+            assert sorted(int(message.body) for message in found) == list(range(70))
+            middle = found[20].stored_at
+            early = [message async for message in admin.find_by_time("orders", begin, middle)]
+            late = [message async for message in admin.find_by_time("orders", middle)]
+            assert all(message.stored_at < middle for message in early)
+            assert len(early) + len(late) == 70
+
+    run(check())
+
+
+def test_a_resent_message_is_a_new_one_with_the_same_content(tmp_path: Path) -> None:
+    async def check() -> None:
+        async with (
+            real_cluster(tmp_path, "orders", "copies") as cluster,
+            cluster.client() as client,
+            client.admin() as admin,
+            client.producer("pg") as producer,
+        ):
+            receipt = await producer.send("orders", b"x" * 10_000, tag="t", keys=["k"], properties={"colour": "red"})
+            original = await admin.message(receipt.id, "orders")
+            again = await admin.resend(original, "copies")
+            copy = await admin.message(again.id, "copies")
+            assert again.id != receipt.id
+            assert (copy.body, copy.tag, copy.keys) == (original.body, "t", ("k",))
+            assert copy.user_properties["colour"] == "red"
+
+    run(check())
+
+
+def test_dead_letters_are_listed_and_replayed_to_where_they_came_from(tmp_path: Path) -> None:
+    async def check() -> None:
+        async with (
+            real_cluster(tmp_path, "orders", dlq_topic("billing"), queues=1) as cluster,
+            cluster.client() as client,
+            client.admin() as admin,
+        ):
+            (queue,) = await admin.topic_queues("orders")
+            (graves,) = await admin.topic_queues(dlq_topic("billing"))
+            assert [message async for message in admin.dead_letters("billing")] == []
+            assert [message async for message in admin.dead_letters("nobody")] == []
+            async with client.producer("pg") as producer:
+                for number in range(3):
+                    await producer.send("orders", str(number).encode(), keys=[f"k{number}"])
+            for message in [message async for message in admin.read(queue)]:
+                await _give_up(cluster.broker.address, client, message.physical_offset)
+            await until(lambda: cluster.broker.store.queue_bounds(graves.topic, 0)[1] == 3)
+            letters = [message async for message in admin.dead_letters("billing")]
+            assert [letter.body for letter in letters] == [b"0", b"1", b"2"]
+
+            sent = [it async for it in admin.replay_dead_letters("billing", ids=[letters[1].id])]
+            assert [(it.id, it.topic, it.error) for it in sent] == [(letters[1].id, "orders", None)]
+            replayed = [message async for message in admin.read(queue, 3)]
+            assert [(message.body, message.keys) for message in replayed] == [(b"1", ("k1",))]
+            refused = [it async for it in admin.replay_dead_letters("billing", topic="nowhere")]
+            assert ["no name server knows topic" in (it.error or "") for it in refused] == [True] * 3
+
+    run(check())
+
+
+async def _give_up(address: str, client: object, physical_offset: int) -> None:
+    """What a consumer does with a message that it rejects."""
+    from cometmq import Client
+    from cometmq.wire.codes import Request
+    from cometmq.wire.headers import SendMessageBack
+
+    assert isinstance(client, Client)
+    header = SendMessageBack(physical_offset, "billing", -1)
+    await client.instance.ask(address, client.instance.request(Request.CONSUMER_SEND_MSG_BACK, header.encode()), 20)
+
+
+def test_trace_records_of_all_lengths_are_read() -> None:
+    pub = (
+        "Pub\x011700000000000\x01DefaultRegion\x01PG\x01T\x017F0000010001\x01TagA\x01k1 k2\x0110.0.0.2:10911\x0111"
+        "\x015\x010\x010A000002"
+    )
+    before = "SubBefore\x011700000000001\x01null\x01CG\x01R1\x017F0000010001\x012\x01k1"
+    after = "SubAfter\x01R1\x017F0000010001\x017\x01false\x01k1"
+    text = f"{pub}\x01true\x02{pub}\x02{before}\x02{after}\x014\x011700000000009\x01CG\x02{after}\x02Odd\x011\x02"
+    whole, short, came, went, bare = read_records(text.encode())
+    assert (whole.kind, whole.topic, whole.group, whole.keys, whole.tag) == ("Pub", "T", "PG", ("k1", "k2"), "TagA")
+    assert (whole.cost_ms, whole.address, whole.message_type) == (5, "10.0.0.2:10911", "normal")
+    assert short == whole
+    assert (came.group, came.retries, came.request) == ("CG", 2, "R1")
+    assert (went.success, went.cost_ms, went.outcome, went.time_ms) == (False, 7, "failed", 1700000000009)
+    assert (bare.outcome, bare.time_ms) == ("", 0)
+
+
+def test_an_unknown_topic_says_how_to_make_it(tmp_path: Path) -> None:
+    async def check() -> None:
+        async with real_cluster(tmp_path) as cluster, cluster.client() as client, client.admin() as admin:
+            with pytest.raises(NoRoute, match="cometmq topic create"):
+                await admin.find("nowhere", key="k")
+
+    run(check())
