@@ -55,7 +55,8 @@ class TopicAdmin(Calls):
         """Make a topic, or bring it into this form where it is there already.
 
         `ordered` also fixes the list of its queues in name servers; those with orderMessageEnable=true then tell it to
-        producers, whose keys stay in their queues while a broker is away. `kind` is NORMAL, FIFO, DELAY, TRANSACTION or MIXED, for brokers that check it.
+        producers, whose keys stay in their queues while a broker is away. `kind` is NORMAL, FIFO, DELAY, TRANSACTION or
+        MIXED, for brokers that check it.
         """
         _check(topic, kind)
         changes = {f"+{name}": value for name, value in (attributes or {}).items()}
