@@ -7,6 +7,7 @@ mqadmin     the 5.5.0 admin tool
 make        whose servers a test starts: it runs with RocketMQ's and with ours
 cluster     a name server and a broker of that make, shared by all tests: use `topic`, leave no settings changed
 clusters    both clusters at once, to compare; `java_cluster` only RocketMQ's
+equipped    like `cluster`, with all that is off by default: recalls, light queues; timers of a tenth of a second
 pair        RocketMQ's name server and ours, fed by one Java broker
 namesrv     address of one name server of the pair: a test that takes it runs against both
 second      one more broker in the pair's cluster, which a test may treat badly
@@ -18,7 +19,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -120,9 +121,10 @@ CLUSTER_SETTINGS = {
 class Clusters:
     """A cluster of each make, started when it is first asked for."""
 
-    def __init__(self, directory: Path, stack: ExitStack) -> None:
+    def __init__(self, directory: Path, stack: ExitStack, settings: Mapping[str, object]) -> None:
         self._directory = directory
         self._stack = stack
+        self._settings = settings
         self._started: dict[str, Cluster] = {}
 
     def __getitem__(self, name: str) -> Cluster:
@@ -130,7 +132,7 @@ class Clusters:
             make = MAKES[name]
             directory = self._directory / name
             namesrv = self._stack.enter_context(make.name_server(directory).start())
-            broker = self._stack.enter_context(make.broker(directory, namesrv.address, CLUSTER_SETTINGS).start())
+            broker = self._stack.enter_context(make.broker(directory, namesrv.address, self._settings).start())
             self._started[name] = Cluster(make, namesrv, broker)
         return self._started[name]
 
@@ -143,7 +145,7 @@ class Clusters:
 @pytest.fixture(scope="session")
 def clusters(jars: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clusters]:
     with ExitStack() as stack:
-        yield Clusters(tmp_path_factory.mktemp("clusters"), stack)
+        yield Clusters(tmp_path_factory.mktemp("clusters"), stack, CLUSTER_SETTINGS)
 
 
 @pytest.fixture(params=list(MAKES))
@@ -159,6 +161,28 @@ def cluster(make: Make, clusters: Clusters) -> Cluster:
 @pytest.fixture
 def java_cluster(clusters: Clusters) -> Cluster:
     return clusters["java"]
+
+
+# A window of two seconds, so that a test sees timers that are too far ahead for one go.
+EQUIPPED_SETTINGS = {
+    **CLUSTER_SETTINGS,
+    "timerPrecisionMs": 100,
+    "timerRollWindowSlot": 20,
+    "recallMessageEnable": True,
+    "enableLmq": True,
+    "enableMultiDispatch": True,
+}
+
+
+@pytest.fixture(scope="session")
+def equipped_clusters(jars: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clusters]:
+    with ExitStack() as stack:
+        yield Clusters(tmp_path_factory.mktemp("equipped"), stack, EQUIPPED_SETTINGS)
+
+
+@pytest.fixture
+def equipped(make: Make, equipped_clusters: Clusters) -> Cluster:
+    return equipped_clusters[make.name]
 
 
 @dataclass(frozen=True, slots=True)

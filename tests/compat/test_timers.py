@@ -1,0 +1,223 @@
+"""Java's timer messages at our broker and at RocketMQ's: in time, rolled, recalled, and taken over from each other."""
+
+from __future__ import annotations
+
+import re
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.compat import test_transactions as transactions
+from tests.compat.conftest import Cluster
+from tests.compat.harness.processes import wait_until
+from tests.compat.harness.remoting import create_topic
+from tests.compat.harness.servers import MAKES
+from tests.compat.harness.shell import JavaShell, Run
+
+pytestmark = pytest.mark.interop
+
+# A machine that is busy delivers late, never early.
+ARRIVAL_S = 60.0
+
+# Each further argument is a message: body, how, number. `due` is the earliest moment at which it may arrive.
+SEND_DELAYED = """
+    DefaultMQProducer p = use(new DefaultMQProducer("compat_producer"));
+    p.setNamesrvAddr(args[0]);
+    p.start();
+    for (int i = 2; i < args.length; i++) {
+        String[] words = args[i].split(" ");
+        Message m = new Message(args[1], words[0].getBytes());
+        long number = Long.parseLong(words[2]);
+        long now = System.currentTimeMillis();
+        long due = now + number;
+        switch (words[1]) {
+            case "ms": m.setDelayTimeMs(number); break;
+            case "sec": m.setDelayTimeSec(number / 1000); break;
+            case "at": m.setDeliverTimeMs(due); break;
+            case "level": m.setDelayTimeLevel((int) number); due = now + number * 1000; break;
+            default: due = now;
+        }
+        SendResult r = p.send(m);
+        emit("body", words[0], "due", due, "status", r.getSendStatus(), "handle", r.getRecallHandle(),
+            "msgId", r.getMsgId());
+    }
+"""
+
+RECEIVE = """
+    DefaultMQPushConsumer c = use(new DefaultMQPushConsumer(args[2]));
+    c.setNamesrvAddr(args[0]);
+    c.setPollNameServerInterval(1000);
+    c.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+    c.subscribe(args[1], "*");
+    c.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+        for (MessageExt m : messages) {
+            emit("body", m.getBody(), "stored", m.getStoreTimestamp(), "queueOffset", m.getQueueOffset(),
+                "properties", m.getProperties(), "msgId", m.getMsgId());
+        }
+        return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+    });
+    c.start();
+    awaitStop();
+"""
+
+RECALL = """
+    DefaultMQProducer p = use(new DefaultMQProducer("compat_producer"));
+    p.setNamesrvAddr(args[0]);
+    p.setMqClientApiTimeout(20_000);
+    p.start();
+    for (int i = 2; i < args.length; i++) {
+        try {
+            emit("recalled", p.recallMessage(args[1], args[i]));
+        } catch (MQBrokerException e) {
+            emit("code", e.getResponseCode());
+        }
+    }
+"""
+
+
+def send(java: JavaShell, namesrv: str, topic: str, *messages: str) -> dict[str, dict[str, Any]]:
+    """By body: when it is due and what the answer was."""
+    rows = java.run(SEND_DELAYED, namesrv, topic, *messages).rows
+    assert {row["status"] for row in rows} == {"SEND_OK"}
+    return {row["body"]: row for row in rows}
+
+
+def receive(java: JavaShell, namesrv: str, topic: str) -> Run:
+    return java.begin(RECEIVE, namesrv, topic, f"{topic}_g")
+
+
+def take_until(consumer: Run, last: str) -> list[dict[str, Any]]:
+    """All messages up to the one that was sent last."""
+    rows = [consumer.next(ARRIVAL_S)]
+    while rows[-1]["body"] != last:
+        rows.append(consumer.next(ARRIVAL_S))
+    return rows
+
+
+def late_ms(rows: list[dict[str, Any]], sent: dict[str, dict[str, Any]]) -> dict[str, int]:
+    """By body: how long after it was due the broker stored it in its topic."""
+    return {row["body"]: row["stored"] - sent[row["body"]]["due"] for row in rows}
+
+
+def test_timers_arrive_in_time_and_in_their_order(java55: JavaShell, equipped: Cluster, topic: str) -> None:
+    namesrv = equipped.namesrv.address
+    create_topic(equipped.broker.address, topic, queues=1)
+    kinds = [f"{how}-{number} {how} {number}" for how in ("ms", "at") for number in (700, 1100, 1500)]
+    sent = send(java55, namesrv, topic, *kinds, "sec-1 sec 1000", "level-1 level 1", "rolled ms 3400", "now plain 0")
+    consumer = receive(java55, namesrv, topic)
+    rows = [consumer.next(ARRIVAL_S) for _ in sent]
+    consumer.stop()
+    assert len(consumer.rows) == len(sent), "none twice"
+    late = late_ms(rows, sent)
+    assert late.keys() == sent.keys(), "none lost"
+    assert min(late.values()) >= 0, f"early: {late}"
+    timers = {body: ms for body, ms in late.items() if body.startswith(("ms", "at", "sec"))}
+    assert min(timers.values()) < 200, f"late: {late}"
+    by_offset = [row["body"] for row in sorted(rows, key=lambda row: int(row["queueOffset"]))]
+    for how in ("ms", "at"):
+        assert [body for body in by_offset if body.startswith(how)] == [f"{how}-700", f"{how}-1100", f"{how}-1500"]
+    assert (by_offset[0], by_offset[-1]) == ("now", "rolled")
+    properties = {row["body"]: row["properties"] for row in rows}
+    assert int(properties["rolled"]["TIMER_ROLL_TIMES"]) >= 1
+    for body, found in properties.items():
+        assert ("TIMER_OUT_MS" in found) == body.startswith(("ms", "at", "sec", "rolled")), body
+    assert {body for body, answer in sent.items() if answer["handle"]} == {*timers, "rolled"}
+
+
+def test_a_recalled_message_does_not_arrive(java55: JavaShell, equipped: Cluster, topic: str) -> None:
+    namesrv = equipped.namesrv.address
+    create_topic(equipped.broker.address, topic, queues=1)
+    sent = send(java55, namesrv, topic, "early ms 200", "wanted ms 6000", "recalled ms 6000", "rolled ms 8000")
+    consumer = receive(java55, namesrv, topic)
+    assert consumer.next(ARRIVAL_S)["body"] == "early"
+    handles = [sent[body]["handle"] for body in ("recalled", "rolled", "early")]
+    answers = java55.run(RECALL, namesrv, topic, *handles).rows
+    assert answers == [
+        {"recalled": sent["recalled"]["msgId"]},
+        {"recalled": sent["rolled"]["msgId"]},
+        {"code": 604},
+    ]
+    send(java55, namesrv, topic, "last ms 9000")
+    rows = take_until(consumer, "last")
+    consumer.stop()
+    assert [row["body"] for row in rows] == ["wanted", "last"]
+
+
+# Taken over
+
+TAKEOVER_SETTINGS = {
+    "messageDelayLevel": "1s 2s 8s",
+    "flushDelayOffsetInterval": 200,
+    "timerPrecisionMs": 100,
+    "timerRollWindowSlot": 40,
+    "recallMessageEnable": True,
+    "brokerFastFailureEnable": False,
+    **transactions.SETTINGS,
+}
+DELAYED = (
+    "level-done level 1", "level-pending level 3", "timer-done ms 600", "timer-pending ms 7000",
+    "timer-recalled ms 7000", "timer-rolls ms 9000", "plain plain 0",
+)  # fmt: skip
+
+
+def timer_progress(store: Path) -> tuple[int, int]:
+    """Up to which time the broker has delivered, and how many messages it has taken in, by its file."""
+    read_ms, _, queue_offset = struct.unpack_from(">qqq", (store / "config/timercheck").read_bytes())
+    return read_ms, queue_offset
+
+
+def level_progress(store: Path) -> int:
+    """How many messages of the first level are delivered, by the broker's file."""
+    path = store / "config/delayOffset.json"
+    found = re.search(r"\b1\"?\s*:\s*(\d+)", path.read_text().partition("offsetTable")[2]) if path.exists() else None
+    return int(found[1]) if found else 0
+
+
+def wait_saved(store: Path, due_ms: int) -> None:
+    """What is done is on disk, so that it is not done again."""
+    wait_until(lambda: level_progress(store) == 1, "saved progress of a level", ARRIVAL_S)
+    wait_until(lambda: timer_progress(store) >= (due_ms, 5), "saved progress of timers", ARRIVAL_S)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("first", "second"), [("java", "comet"), ("comet", "java")])
+def test_a_broker_goes_on_with_all_that_waited_when_the_other_was_killed(
+    java55: JavaShell, topic: str, tmp_path: Path, first: str, second: str
+) -> None:
+    with MAKES["comet"].name_server(tmp_path).start() as server:
+        namesrv = server.address
+        slow = {**TAKEOVER_SETTINGS, "transactionCheckInterval": 600_000}
+        with MAKES[first].broker(tmp_path, namesrv, slow).start() as broker:
+            create_topic(broker.address, topic, queues=1)
+            producer = transactions.Producer(java55, namesrv, topic)
+            producer.send("committed", transactions.COMMIT)
+            producer.send("removed", transactions.ROLLBACK)
+            producer.send("open-committed", transactions.UNKNOWN, transactions.COMMIT)
+            producer.send("open-removed", transactions.UNKNOWN, transactions.ROLLBACK)
+            sent = send(java55, namesrv, topic, *DELAYED)
+            (recalled,) = java55.run(RECALL, namesrv, topic, sent["timer-recalled"]["handle"]).rows
+            assert recalled == {"recalled": sent["timer-recalled"]["msgId"]}
+            wait_saved(broker.store, sent["timer-done"]["due"])
+            broker.kill()
+        with MAKES[second].broker(tmp_path, namesrv, TAKEOVER_SETTINGS).start():
+            asked = producer.wait_asked_for("open-committed", "open-removed")
+            consumer = receive(java55, namesrv, topic)
+            expected = {*sent, "committed", "open-committed"} - {"timer-recalled"}
+            rows = [consumer.next(ARRIVAL_S) for _ in expected]
+            while {row["body"] for row in rows} < expected:
+                rows.append(consumer.next(ARRIVAL_S))
+            sent |= send(java55, namesrv, topic, "last ms 300")
+            rows += take_until(consumer, "last")
+            consumer.stop()
+            producer.run.stop()
+    assert {"open-committed", "open-removed"} <= set(asked)
+    bodies = [row["body"] for row in rows]
+    # A message that is put on the wheel again in the moment of the kill is put there twice.
+    once = [body for body in bodies if body != "timer-rolls"]
+    assert len(once) == len(set(once)), bodies
+    assert set(bodies) == {*expected, "last"}
+    late = late_ms([row for row in rows if row["body"] in sent], sent)
+    assert min(late.values()) >= 0, f"early: {late}"
+    assert "TIMER_ROLL_TIMES" in next(row["properties"] for row in rows if row["body"] == "timer-rolls")
