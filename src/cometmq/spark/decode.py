@@ -1,0 +1,369 @@
+"""Many stored messages to one Arrow record batch, without a Python loop over them.
+
+A commit log file and the body of a pull answer are made of the same records (`wire.message`). Given the bytes and
+where the records start, whole columns are made at a time:
+
+    fixed fields     one gather of the first 88 bytes of every record, seen as big-endian columns
+    body, topic,     [s0,e0,s1,e1,...] over the source bytes is a legal Arrow array whose even elements are the
+    properties       values: `take` of those copies them in C++, nothing else does
+    properties       positions of the separators 1 and 2 in the packed text give keys, values and map offsets
+    ids, hosts       through tables, or once per distinct value
+
+Rows whose hosts are IPv6 have their fields 12 or 24 bytes later; a batch with such rows gathers field by field. Inner
+batches (one record that holds many messages) and compressed bodies are rare and go through `wire` one by one.
+
+`Records` is where the records lie; `decode` makes the batches. Bytes are checked before they are believed: lengths that
+do not add up raise `WireError` with the place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cometmq.errors import WireError
+from cometmq.spark.columns import COLUMNS, Column, arrow_schema
+from cometmq.store.dump import host_text
+from cometmq.wire.batch import split_batch
+from cometmq.wire.compression import decompress
+from cometmq.wire.message import MAGIC_V1, MAGIC_V2, decode_record
+from cometmq.wire.message_id import encode_offset_id, offset_id_prefix
+from cometmq.wire.properties import Property
+from cometmq.wire.sysflag import BORN_HOST_V6, COMPRESSED, HOSTS_V6, INNER_BATCH, NEEDS_UNWRAP, STORE_HOST_V6
+
+Ints: TypeAlias = npt.NDArray[np.int64]
+Bytes: TypeAlias = npt.NDArray[np.uint8]
+
+RECORD_BYTES_MIN: Final = 91
+HEAD_BYTES: Final = 88
+# Arrow's 32-bit offsets reach 2 GiB; a window of the source is kept far below.
+WINDOW_BYTES_MAX: Final = 1 << 30
+
+_HEAD: Final = np.dtype(
+    [
+        ("storeSize", ">i4"),
+        ("magic", ">i4"),
+        ("bodyCRC", ">i4"),
+        ("queueId", ">i4"),
+        ("flag", ">i4"),
+        ("queueOffset", ">i8"),
+        ("commitLogOffset", ">i8"),
+        ("sysFlag", ">i4"),
+        ("bornTimestamp", ">i8"),
+        ("bornHost", ">u8"),
+        ("storeTimestamp", ">i8"),
+        ("storeHost", ">u8"),
+        ("reconsumeTimes", ">i4"),
+        ("preparedTransactionOffset", ">i8"),
+        ("bodyLength", ">i4"),
+    ]
+)
+_HEX: Final = np.array([list(b"%02X" % value) for value in range(256)], dtype=np.uint8)
+
+
+class Records:
+    """Records of `data` that begin at `starts`, ascending and without overlap."""
+
+    def __init__(self, data: Any, starts: Ints) -> None:
+        self.buffer = pa.py_buffer(data)
+        self.octets: Bytes = np.frombuffer(self.buffer, dtype=np.uint8)
+        self.starts = starts
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+
+def record_starts(data: Any) -> Ints:
+    """Where the records of a run without gaps begin, such as the body of a pull answer."""
+    view = memoryview(data)
+    starts = []
+    position, end = 0, len(view)
+    while position < end:
+        size = int.from_bytes(view[position : position + 4], "big")
+        if size < RECORD_BYTES_MIN or position + size > end:
+            raise WireError(f"record at byte {position} says that it has {size} bytes, {end - position} are left")
+        starts.append(position)
+        position += size
+    return np.array(starts, dtype=np.int64)
+
+
+def decode(
+    records: Records,
+    broker_name: str,
+    columns: Sequence[Column] = COLUMNS,
+    inflate: bool = True,
+) -> Iterator[pa.RecordBatch]:
+    """The messages in their order; one batch, unless inner batches or a very wide source cut it."""
+    schema = arrow_schema(columns)
+    for piece in _windows(records):
+        for rows in _Rows(piece).runs():
+            if isinstance(rows, _Rows):
+                yield pa.RecordBatch.from_arrays(
+                    [_column(rows, column.name, broker_name, inflate) for column in columns], schema=schema
+                )
+            else:
+                yield from _unwrapped(rows, broker_name, columns, inflate)
+
+
+def _windows(records: Records) -> Iterator[Records]:
+    """Parts whose source bytes span little enough for Arrow's offsets."""
+    starts = records.starts
+    first = 0
+    while first < len(starts):
+        last = int(np.searchsorted(starts, starts[first] + WINDOW_BYTES_MAX, side="left"))
+        if first == 0 and last == len(starts):
+            yield records
+            return
+        part = Records.__new__(Records)
+        part.buffer, part.octets, part.starts = records.buffer, records.octets, starts[first:last]
+        yield part
+        first = last
+
+
+class _Rows:
+    """Fixed fields of some records, and where their variable ones lie."""
+
+    def __init__(self, records: Records) -> None:
+        self.buffer = records.buffer
+        self.octets = records.octets
+        self.starts = records.starts
+        if len(self.starts) and int(self.starts[-1]) + RECORD_BYTES_MIN > len(self.octets):
+            raise WireError(f"the record at byte {int(self.starts[-1])} is cut short")
+        self.fields = self._fixed_fields()
+        self._find_variable_fields()
+        self._pairs: _Pairs | None = None
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def _fixed_fields(self) -> dict[str, npt.NDArray[Any]]:
+        heads = self.octets[self.starts[:, None] + np.arange(HEAD_BYTES)].view(_HEAD).reshape(-1)
+        fields = {name: heads[name].astype(heads[name].dtype.newbyteorder("=")) for name in _HEAD.names or ()}
+        self.is_v6 = bool((fields["sysFlag"] & HOSTS_V6).any())
+        self.bodies_at = self.starts + HEAD_BYTES
+        if self.is_v6:
+            self._move_fields(fields)
+        return fields
+
+    def _move_fields(self, fields: dict[str, npt.NDArray[Any]]) -> None:
+        flags = fields["sysFlag"]
+        at = self.starts + 56 + np.where(flags & BORN_HOST_V6, 12, 0)
+        fields["storeTimestamp"] = self._integers(at, 8)
+        self.store_hosts_at = at + 8
+        at = at + 16 + np.where(flags & STORE_HOST_V6, 12, 0)
+        self._check(at + 16 <= len(self.octets), "is cut short")
+        fields["reconsumeTimes"] = self._integers(at, 4).astype(np.int32)
+        fields["preparedTransactionOffset"] = self._integers(at + 4, 8)
+        fields["bodyLength"] = self._integers(at + 12, 4).astype(np.int32)
+        self.bodies_at = at + 16
+
+    def _integers(self, at: Ints, width: int) -> Ints:
+        found = self.octets[at[:, None] + np.arange(width)].view(f">i{width}")
+        return np.asarray(found.reshape(-1), np.int64)
+
+    def _find_variable_fields(self) -> None:
+        ends = self.starts + self.fields["storeSize"]
+        magic = self.fields["magic"]
+        self._check((magic == MAGIC_V1) | (magic == MAGIC_V2), "has no magic number of a message")
+        self._check(ends <= len(self.octets), "is cut short")
+        self._check(np.append(ends[:-1] <= self.starts[1:], [True] * min(1, len(ends))), "runs into the next one")
+        length = self.fields["bodyLength"]
+        self.body_ends = self.bodies_at + length
+        self._check((length >= 0) & (self.body_ends + 3 <= ends), "has a body that does not fit")
+        wide = magic == MAGIC_V2
+        topic_length = self.octets[self.body_ends].astype(np.int64)
+        if wide.any():
+            topic_length = np.where(wide, (topic_length << 8) | self.octets[self.body_ends + 1], topic_length)
+        self.topics_at = self.body_ends + np.where(wide, 2, 1)
+        self.topic_ends = self.topics_at + topic_length
+        self._check(self.topic_ends + 2 <= ends, "has a topic that does not fit")
+        self.properties_at = self.topic_ends + 2
+        high = self.octets[self.topic_ends].astype(np.int64)
+        self.properties_ends = self.properties_at + ((high << 8) | self.octets[self.topic_ends + 1])
+        self._check(self.properties_ends <= ends, "has properties that do not fit")
+
+    def _check(self, well: npt.NDArray[np.bool_], why: str) -> None:
+        if not well.all():
+            raise WireError(f"the record at byte {int(self.starts[int(np.argmin(well))])} {why}")
+
+    def runs(self) -> Iterator[_Rows | memoryview]:
+        """Plain records in runs; records that hold many messages one by one, as their bytes."""
+        inner = np.flatnonzero(self.fields["sysFlag"] & INNER_BATCH)
+        if not len(inner):
+            if len(self):
+                yield self
+            return
+        first = 0
+        for row in inner.tolist():
+            if row > first:
+                yield self._part(first, row)
+            start = int(self.starts[row])
+            yield memoryview(self.buffer)[start : start + int(self.fields["storeSize"][row])]
+            first = row + 1
+        if first < len(self):
+            yield self._part(first, len(self))
+
+    def _part(self, first: int, last: int) -> _Rows:
+        records = Records.__new__(Records)
+        records.buffer, records.octets, records.starts = self.buffer, self.octets, self.starts[first:last]
+        return _Rows(records)
+
+    def pairs(self) -> _Pairs:
+        if self._pairs is None:
+            self._pairs = _Pairs(_ranges(self.buffer, self.properties_at, self.properties_ends, pa.binary()))
+        return self._pairs
+
+
+def _ranges(buffer: pa.Buffer, starts: Ints, ends: Ints, kind: pa.DataType) -> pa.Array:
+    """The bytes [start, end) of every row as an Arrow array. Ranges ascend and do not overlap."""
+    count = len(starts)
+    if not count:
+        return pa.array([], kind)
+    base = int(starts[0])
+    offsets = np.empty(2 * count, np.int32)
+    offsets[0::2] = starts - base
+    offsets[1::2] = ends - base
+    source = buffer.slice(base, int(ends[-1]) - base)
+    both = pa.Array.from_buffers(kind, 2 * count - 1, [None, pa.py_buffer(offsets), source])
+    return both.take(pa.array(np.arange(0, 2 * count - 1, 2, dtype=np.int32)))
+
+
+class _Pairs:
+    """Names and values of all properties of a batch, in one row after the other."""
+
+    def __init__(self, texts: pa.Array) -> None:
+        _, offsets, data = texts.buffers()
+        rows: Ints = np.frombuffer(offsets, np.int32, len(texts) + 1, texts.offset * 4).astype(np.int64)
+        packed: Bytes = np.frombuffer(data, np.uint8)[rows[0] : rows[-1]] if data else np.empty(0, np.uint8)
+        rows = rows - rows[0]
+        packed, rows = self._closed(packed, rows)
+        ends = np.flatnonzero(packed == 2)
+        starts = np.concatenate(([0], ends[:-1] + 1)) if len(ends) else ends
+        ones = np.append(np.flatnonzero(packed == 1), len(packed))
+        middles = ones[np.searchsorted(ones, starts)]
+        # As RocketMQ reads it: the first 1 splits, a pair without one or with an empty side is none.
+        well = (middles < ends - 1) & (middles > starts)
+        starts, middles, ends = starts[well], middles[well], ends[well]
+        buffer = pa.py_buffer(packed)
+        self.names = _ranges(buffer, starts, middles, pa.string())
+        self.values = _ranges(buffer, middles + 1, ends, pa.string())
+        # Which pairs belong to which row.
+        self.offsets: Ints = np.searchsorted(ends, rows)
+
+    @staticmethod
+    def _closed(packed: Bytes, rows: Ints) -> tuple[Bytes, Ints]:
+        """Some versions leave the last separator of a row out: it is put back."""
+        ends = rows[1:][rows[1:] > rows[:-1]]
+        at = ends[packed[ends - 1] != 2]
+        if not len(at):
+            return packed, rows
+        packed = np.insert(packed, at, 2)
+        return packed, rows + np.searchsorted(at, rows, side="right")
+
+    def maps(self) -> pa.Array:
+        return pa.MapArray.from_arrays(pa.array(self.offsets.astype(np.int32)), self.names, self.values)
+
+    def value_of(self, name: str) -> pa.Array:
+        """The last value of that name in each row, or null."""
+        found = np.full(len(self.offsets) - 1, -1, np.int64)
+        pairs = np.flatnonzero(pc.equal(self.names, name).to_numpy(zero_copy_only=False))
+        found[np.searchsorted(self.offsets, pairs, side="right") - 1] = pairs
+        return self.values.take(pa.array(found, mask=found < 0))
+
+
+def _column(rows: _Rows, name: str, broker_name: str, inflate: bool) -> pa.Array:
+    fields = rows.fields
+    if name == "topic":
+        return _ranges(rows.buffer, rows.topics_at, rows.topic_ends, pa.string())
+    if name == "brokerName":
+        return pa.array([broker_name]).take(pa.array(np.zeros(len(rows), np.int32)))
+    if name == "body":
+        return _bodies(rows, inflate)
+    if name == "properties":
+        return rows.pairs().maps()
+    if name == "tags":
+        return rows.pairs().value_of(Property.TAGS)
+    if name == "keys":
+        return rows.pairs().value_of(Property.KEYS)
+    if name == "msgId":
+        given = rows.pairs().value_of(Property.UNIQ_KEY)
+        return pc.coalesce(given, _offset_ids(rows)) if given.null_count else given
+    if name == "offsetMsgId":
+        return _offset_ids(rows)
+    if name in ("bornTimestamp", "storeTimestamp"):
+        return pa.array(fields[name] * 1000).view(pa.timestamp("us", tz="UTC"))
+    if name in ("bornHost", "storeHost"):
+        return _hosts(rows, name)
+    if name == "sysFlag" and inflate:
+        return pa.array(fields[name] & ~COMPRESSED)
+    return pa.array(fields[name])
+
+
+def _bodies(rows: _Rows, inflate: bool) -> pa.Array:
+    bodies = _ranges(rows.buffer, rows.bodies_at, rows.body_ends, pa.binary())
+    flags = rows.fields["sysFlag"]
+    packed = np.flatnonzero(flags & COMPRESSED) if inflate else ()
+    if not len(packed):
+        return bodies
+    values = bodies.to_pylist()
+    for row in packed:
+        values[row] = decompress(values[row], int(flags[row]))
+    return pa.array(values, pa.binary())
+
+
+def _offset_ids(rows: _Rows) -> pa.Array:
+    if rows.is_v6:
+        return pa.array([_offset_id(rows, row) for row in range(len(rows))], pa.string())
+    places = rows.starts[:, None] + np.concatenate((np.arange(64, 72), np.arange(28, 36)))
+    text = _HEX[rows.octets[places]].reshape(-1)
+    offsets = np.arange(len(rows) + 1, dtype=np.int32) * 32
+    return pa.Array.from_buffers(pa.string(), len(rows), [None, pa.py_buffer(offsets), pa.py_buffer(text)])
+
+
+def _offset_id(rows: _Rows, row: int) -> str:
+    address, port = _host(rows, row, "storeHost")
+    return encode_offset_id(offset_id_prefix(address, port), int(rows.fields["commitLogOffset"][row]))
+
+
+def _hosts(rows: _Rows, name: str) -> pa.Array:
+    if rows.is_v6:
+        return pa.array([_host_text(_host(rows, row, name)) for row in range(len(rows))], pa.string())
+    distinct, places = np.unique(rows.fields[name], return_inverse=True)
+    texts = []
+    for value in distinct.tolist():
+        packed = value.to_bytes(8, "big")
+        texts.append(_host_text((packed[:4], int.from_bytes(packed[4:], "big", signed=True))))
+    return pa.array(texts, pa.string()).take(pa.array(places.reshape(-1)))
+
+
+def _host_text(host: tuple[bytes, int]) -> str:
+    return host_text(host).lstrip("/")
+
+
+def _host(rows: _Rows, row: int, name: str) -> tuple[bytes, int]:
+    born = name == "bornHost"
+    wide = int(rows.fields["sysFlag"][row]) & (BORN_HOST_V6 if born else STORE_HOST_V6)
+    at = int(rows.starts[row]) + 48 if born else int(rows.store_hosts_at[row])
+    width = 16 if wide else 4
+    packed = bytes(rows.octets[at : at + width + 4])
+    return packed[:width], int.from_bytes(packed[width:], "big", signed=True)
+
+
+def _unwrapped(
+    record: memoryview, broker_name: str, columns: Sequence[Column], inflate: bool
+) -> Iterator[pa.RecordBatch]:
+    """The messages inside one record: each has its own body, flag and properties, the rest is the record's."""
+    outer = decode_record(record, 0, len(record), check_crc=False)
+    body = decompress(outer.body, outer.sys_flag) if outer.sys_flag & COMPRESSED else outer.body
+    flags = outer.sys_flag & ~(INNER_BATCH | NEEDS_UNWRAP | COMPRESSED)
+    run = bytearray()
+    for number, (flag, inner_body, properties) in enumerate(split_batch(body)):
+        outer.flag, outer.body, outer.properties = flag, inner_body, properties
+        outer.sys_flag, outer.queue_offset = flags, outer.queue_offset + (1 if number else 0)
+        run += outer.encode()
+    yield from decode(Records(bytes(run), record_starts(run)), broker_name, columns, inflate)

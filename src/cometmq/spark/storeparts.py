@@ -1,0 +1,301 @@
+"""A store directory seen from outside: which ranges there are, and the messages of one.
+
+    consumequeue/TOPIC/QUEUE/FILE   20-byte units: log offset:8, record size:4, tag code:8; a unit of zeros is unused
+    commitlog/FILE                  records; the name is the log offset of its first byte
+
+Units are read as one numpy array. A range of them is read log file by log file; within a file offsets ascend, so the
+map is walked forward only. Units that point below the first log file are expired and left out.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import zlib
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from struct import Struct
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cometmq.errors import StoreError, WireError
+from cometmq.names import segment_offset
+from cometmq.spark.decode import Records, decode
+from cometmq.wire.message import MAGIC_BLANK, MAGIC_V1, MAGIC_V2
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from cometmq.spark.storefiles import Reading
+
+UNIT: Final = np.dtype([("offset", ">i8"), ("size", ">i4"), ("tag", ">i8")])
+# What RocketMQ writes in front of the first unit when a queue begins in the middle of a file.
+BLANK_SIZE: Final = 0x7FFFFFFF
+_START: Final = Struct(">ii")
+_PLACE: Final = Struct(">q")
+_MAGICS: Final = (MAGIC_V1, MAGIC_V2)
+_MARKS: Final = tuple(_START.pack(0, magic)[4:7] for magic in _MAGICS)
+
+
+@dataclass(frozen=True)
+class QueueRange:
+    """Messages [first, last) of one queue."""
+
+    topic: str
+    queue_id: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
+class LogRange:
+    """Records that begin in [first, last) of the log."""
+
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
+class StoreDirectory:
+    root: str
+    broker_name: str
+    log_directory: str
+
+    @classmethod
+    def at(cls, root: str, broker_name: str, log_directory: str | None = None) -> StoreDirectory:
+        log = log_directory or os.path.join(root, "commitlog")
+        if not os.path.isdir(log):
+            raise StoreError(f"{root} is no store directory: there is no {log}")
+        return cls(root, broker_name, log)
+
+    # Planning
+
+    def log_files(self) -> list[tuple[int, str, int]]:
+        """(log offset of the first byte, path, bytes), in order."""
+        found = []
+        for name in os.listdir(self.log_directory):
+            start = segment_offset(name)
+            if start is not None:
+                path = os.path.join(self.log_directory, name)
+                size = os.path.getsize(path)
+                if size:
+                    found.append((start, path, size))
+        return sorted(found)
+
+    def queues(self, wanted: Callable[[str], bool]) -> Iterator[tuple[str, int]]:
+        root = os.path.join(self.root, "consumequeue")
+        for topic in sorted(os.listdir(root)) if os.path.isdir(root) else ():
+            if wanted(topic):
+                numbers = [int(name) for name in os.listdir(os.path.join(root, topic)) if name.isdigit()]
+                yield from ((topic, number) for number in sorted(numbers))
+
+    def units(self, topic: str, queue_id: int) -> tuple[int, npt.NDArray[Any]]:
+        """Number of the first unit that names a message of the log, and all units from there on."""
+        folder = os.path.join(self.root, "consumequeue", topic, str(queue_id))
+        files = sorted((start, name) for name in os.listdir(folder) if (start := segment_offset(name)) is not None)
+        if not files:
+            return 0, np.empty(0, UNIT)
+        parts: list[npt.NDArray[Any]] = []
+        for start, name in files:
+            path = os.path.join(folder, name)
+            if parts and start != files[0][0] + sum(part.nbytes for part in parts):
+                raise StoreError(f"a file is missing before {path}: rebuild the queue, or read with split=log")
+            part = np.fromfile(path, UNIT, os.path.getsize(path) // UNIT.itemsize)
+            parts.append(part)
+        units = np.concatenate(parts)
+        first = files[0][0] // UNIT.itemsize
+        used = np.flatnonzero(units["size"] > 0)
+        units = units[: int(used[-1]) + 1] if len(used) else units[:0]
+        log = self.log_files()
+        low = log[0][0] if log else 1 << 62
+        living = np.flatnonzero((units["offset"] >= low) & (units["size"] > 0) & (units["size"] != BLANK_SIZE))
+        skip = int(living[0]) if len(living) else len(units)
+        return first + skip, units[skip:]
+
+    def queue_ranges(self, wanted: Callable[[str], bool], bytes_max: int) -> Iterator[QueueRange]:
+        for topic, queue_id in self.queues(wanted):
+            first, units = self.units(topic, queue_id)
+            if not len(units):
+                continue
+            sizes = np.cumsum(units["size"].astype(np.int64))
+            pieces = -(-int(sizes[-1]) // bytes_max)
+            cuts = np.searchsorted(sizes, np.arange(1, pieces) * (int(sizes[-1]) / pieces))
+            edges = sorted({0, *cuts.tolist(), len(units)})
+            for low, high in pairwise(edges):
+                yield QueueRange(topic, queue_id, first + low, first + high)
+
+    def log_ranges(self, bytes_max: int) -> Iterator[LogRange]:
+        for start, _, size in self.log_files():
+            for low in range(0, size, bytes_max):
+                yield LogRange(start + low, start + min(size, low + bytes_max))
+
+    # Reading
+
+    def read(self, part: QueueRange | LogRange, reading: Reading) -> Iterator[pa.RecordBatch]:
+        if isinstance(part, QueueRange):
+            yield from self._read_queue(part, reading)
+        else:
+            yield from self._read_log(part, reading)
+
+    def _read_queue(self, part: QueueRange, reading: Reading) -> Iterator[pa.RecordBatch]:
+        first, units = self.units(part.topic, part.queue_id)
+        if part.first < first and not reading.skip_bad:
+            raise StoreError(
+                f"{part.topic} queue {part.queue_id} of {self.root} begins at {first} now, {part.first} was planned: "
+                "its oldest files were deleted meanwhile; read again, or set badRecords=skip"
+            )
+        units = units[max(0, part.first - first) : max(0, part.last - first)]
+        offsets = units["offset"].astype(np.int64)
+        sizes = units["size"].astype(np.int64)
+        files = self.log_files()
+        starts = [start for start, _, _ in files]
+        for number in np.unique(np.searchsorted(starts, offsets, side="right") - 1).tolist():
+            start, path, size = files[number]
+            inside = (offsets >= start) & (offsets < start + size)
+            with _Mapped(path) as data:
+                places, lengths = offsets[inside] - start, sizes[inside]
+                for low, high in _cuts(lengths, reading):
+                    yield from self._decode(data, start, places[low:high], reading)
+
+    def _read_log(self, part: LogRange, reading: Reading) -> Iterator[pa.RecordBatch]:
+        files = self.log_files()
+        number = bisect_right([start for start, _, _ in files], part.first) - 1
+        if number < 0:
+            raise StoreError(f"the log of {self.root} begins after {part.first} now: its oldest files were deleted")
+        start, path, size = files[number]
+        with _Mapped(path) as data:
+            end = min(size, part.last - start)
+            for places in _walk(data, start, part.first - start, end, size, reading):
+                yield from self._decode(data, start, places, reading)
+
+    def _decode(
+        self, data: memoryview, start: int, places: npt.NDArray[np.int64], reading: Reading
+    ) -> Iterator[pa.RecordBatch]:
+        try:
+            if reading.check_crc:
+                _check_crcs(data, places)
+            yield from decode(Records(data, places), self.broker_name, reading.columns, reading.inflate)
+        except WireError as error:
+            if not reading.skip_bad:
+                raise StoreError(
+                    f"{self.log_directory}, file {start:020d}: {error}; check the store, or set badRecords=skip"
+                ) from None
+            yield from self._decode_well(data, places, reading)
+
+    def _decode_well(
+        self, data: memoryview, places: npt.NDArray[np.int64], reading: Reading
+    ) -> Iterator[pa.RecordBatch]:
+        """One record after the other, without those that cannot be read."""
+        for number in range(len(places)):
+            one = places[number : number + 1]
+            try:
+                if reading.check_crc:
+                    _check_crcs(data, one)
+                batches = list(decode(Records(data, one), self.broker_name, reading.columns, reading.inflate))
+            except WireError:
+                continue
+            yield from batches
+
+
+class _Mapped:
+    """A file mapped to read, as a view that Arrow may go on holding after the map is left."""
+
+    def __init__(self, path: str) -> None:
+        with open(path, "rb") as file:
+            self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+    def __enter__(self) -> memoryview:
+        return memoryview(self._map)
+
+    def __exit__(self, *_: object) -> None:
+        # Arrow columns that were sliced, not copied, may still refer to it: the map goes with the last of them.
+        pass
+
+
+def _cuts(lengths: npt.NDArray[np.int64], reading: Reading) -> Iterator[tuple[int, int]]:
+    """Batches of at most `rows_max` rows and about `bytes_max` bytes."""
+    total = np.cumsum(lengths)
+    low = 0
+    while low < len(lengths):
+        before = int(total[low - 1]) if low else 0
+        high = int(np.searchsorted(total, before + reading.bytes_max, side="right"))
+        high = min(len(lengths), low + reading.rows_max, max(low + 1, high))
+        yield low, high
+        low = high
+
+
+def _walk(
+    data: memoryview, start: int, low: int, high: int, size: int, reading: Reading
+) -> Iterator[npt.NDArray[np.int64]]:
+    """Places of the records that begin in [low, high), in batches; from record to record by their sizes."""
+    position = _first_record(data, start, low, size) if low else 0
+    found: list[int] = []
+    taken = 0
+    while position < high:
+        length, magic = _START.unpack_from(data, position) if position + 8 <= size else (0, 0)
+        if magic == MAGIC_BLANK or not any(data[position : min(size, position + 4096)]):
+            break
+        whole = magic in _MAGICS and 91 <= length <= size - position
+        if not whole or _PLACE.unpack_from(data, position + 28)[0] != start + position:
+            following = _first_record(data, start, position + 1, size)
+            if following >= size and not whole:
+                break  # the half record at the end of a store that is in use or crashed
+            if not reading.skip_bad:
+                raise StoreError(
+                    f"no record from {start + position} to {start + min(following, size)} of the log: "
+                    "check the store, or set badRecords=skip"
+                )
+            position = following
+            continue
+        found.append(position)
+        taken += length
+        position += length
+        if len(found) >= reading.rows_max or taken >= reading.bytes_max:
+            yield np.array(found, np.int64)
+            found, taken = [], 0
+    if found:
+        yield np.array(found, np.int64)
+
+
+def _first_record(data: memoryview, start: int, low: int, size: int) -> int:
+    """Where the first record at or after `low` begins: it has a magic number, and says itself where it lies."""
+    block = 1 << 20
+    at = low
+    while at < size:
+        end = min(size, at + block + 8)
+        piece = bytes(data[at:end])
+        place = 0
+        while True:
+            hits = [hit for mark in set(_MARKS) if (hit := piece.find(mark, place)) >= 0]
+            if not hits:
+                break
+            hit = min(hits)
+            position = at + hit - 4
+            if position >= low and position + 91 <= size:
+                magic = _START.unpack_from(data, position)[1]
+                if magic in _MAGICS and _PLACE.unpack_from(data, position + 28)[0] == start + position:
+                    return position
+                if magic == MAGIC_BLANK:
+                    return size
+            place = hit + 1
+        at += block
+    return size
+
+
+def _check_crcs(data: memoryview, places: npt.NDArray[np.int64]) -> None:
+    """WireError for the first body that is not what was stored. Bodies of IPv6 records lie later: `decode` knows."""
+    from cometmq.wire.message import decode_record
+
+    for place in places.tolist():
+        length = _START.unpack_from(data, place)[0]
+        if data[place + 39] & 0x30:
+            decode_record(data, place, place + length)
+            continue
+        body_bytes = _START.unpack_from(data, place + 84)[0]
+        crc = _START.unpack_from(data, place + 8)[0]
+        if crc and zlib.crc32(data[place + 88 : place + 88 + body_bytes]) & 0x7FFFFFFF != crc:
+            raise WireError(f"the record at byte {place} has a body that does not match its CRC")

@@ -1,0 +1,155 @@
+"""The format cometmq_store: what is in a store directory, row for row."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cometmq.spark.columns import NAMES
+from cometmq.spark.storefiles import _options, directories
+from tests.support.golden import copy_golden_store, golden_messages, golden_store
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def read(spark: SparkSession) -> Callable[..., DataFrame]:
+    def load(path: Path | str, **options: Any) -> DataFrame:
+        texts = {name: str(value) for name, value in options.items()}
+        return spark.read.format("cometmq_store").options(**texts).load(str(path))
+
+    return load
+
+
+def identity(row: Any) -> tuple[str, int, int]:
+    return row["topic"], row["queueId"], row["queueOffset"]
+
+
+@pytest.mark.parametrize("name", ["clean", "crash"])
+def test_a_java_store_has_the_rows_that_a_java_consumer_read(read: Callable[..., DataFrame], name: Any) -> None:
+    recorded = {identity(message): message for message in golden_messages(name)}
+    topics = ",".join(sorted({topic for topic, _, _ in recorded}))
+    rows = read(golden_store(name), subscribe=topics).collect()
+    assert {identity(row) for row in rows} == set(recorded)
+    assert len(rows) == len(recorded)
+    for row in rows:
+        message = recorded[identity(row)]
+        assert bytes(row["body"]).hex() == message["bodyHex"]
+        assert row["msgId"] == message["msgId"]
+        assert row["commitLogOffset"] == message["commitLogOffset"]
+        assert row["storeSize"] == message["storeSize"]
+        assert row["bornHost"] == message["bornHost"].lstrip("/")
+        assert int(row["storeTimestamp"].timestamp() * 1000) == message["storeTimestamp"]
+        assert message["properties"].items() <= row["properties"].items() | {
+            (key, value) for key, value in message["properties"].items() if key not in row["properties"]
+        }
+
+
+def test_by_log_every_record_is_a_row_and_ranges_share_none(read: Callable[..., DataFrame]) -> None:
+    whole = read(golden_store("clean"), split="log", columns="commitLogOffset,storeSize").collect()
+    cut = read(golden_store("clean"), split="log", columns="commitLogOffset,storeSize", maxBytesPerPartition=10_007)
+    assert cut.rdd.getNumPartitions() > 20
+    assert sorted(cut.collect()) == sorted(whole)
+    assert len(whole) == 345
+
+
+def test_a_cut_queue_has_each_message_once(read: Callable[..., DataFrame]) -> None:
+    wanted = {identity(message) for message in golden_messages("clean")}
+    topics = ",".join({topic for topic, _, _ in wanted})
+    frame = read(golden_store("clean"), subscribe=topics, maxBytesPerPartition=3000, batchRows=3)
+    rows = [identity(row) for row in frame.collect()]
+    assert sorted(rows) == sorted(wanted)
+
+
+def test_columns_may_be_chosen(read: Callable[..., DataFrame], spark: SparkSession) -> None:
+    assert read(golden_store("clean")).columns == list(NAMES)
+    assert read(golden_store("clean"), columns="body, queueId").columns == ["body", "queueId"]
+    projected = spark.read.format("cometmq_store").schema("queueOffset BIGINT, body BINARY")
+    given = projected.load(str(golden_store("clean")))
+    assert given.columns == ["queueOffset", "body"]
+    assert given.count() > 100
+
+
+def test_several_stores_are_read_at_once(read: Callable[..., DataFrame]) -> None:
+    paths = json.dumps({"broker-a": str(golden_store("clean")), "broker-b": str(golden_store("crash"))})
+    counts = {row["brokerName"]: row["count"] for row in read(paths).groupBy("brokerName").count().collect()}
+    assert set(counts) == {"broker-a", "broker-b"}
+    assert sum(counts.values()) == read(golden_store("clean")).count() + read(golden_store("crash")).count()
+
+
+def test_filters_leave_partitions_out_and_rows_right(read: Callable[..., DataFrame]) -> None:
+    frame = read(golden_store("clean"), filterPushdown=True)
+    topic = golden_messages("clean")[0]["topic"]
+    some = frame.filter((frame.topic == topic) & (frame.queueId == 1) & (frame.queueOffset >= 2))
+    wanted = [one for one in golden_messages("clean") if identity(one)[:2] == (topic, 1) and one["queueOffset"] >= 2]
+    assert some.rdd.getNumPartitions() == 1
+    assert sorted(row["msgId"] for row in some.collect()) == sorted(one["msgId"] for one in wanted)
+
+
+def test_time_bounds_hold(read: Callable[..., DataFrame]) -> None:
+    times = sorted(message["storeTimestamp"] for message in golden_messages("clean"))
+    middle = times[len(times) // 2]
+    topics = ",".join({message["topic"] for message in golden_messages("clean")})
+    below = read(golden_store("clean"), subscribe=topics, endingTimestamp=middle).count()
+    above = read(golden_store("clean"), subscribe=topics, startingTimestamp=middle).count()
+    assert below == sum(time < middle for time in times)
+    assert below + above == len(times)
+
+
+def test_a_damaged_record_is_named_or_left_out(read: Callable[..., DataFrame], tmp_path: Path) -> None:
+    store = copy_golden_store("clean", tmp_path / "store")
+    victim = golden_messages("clean")[5]
+    files = sorted((store / "commitlog").iterdir())
+    file = [one for one in files if int(one.name) <= victim["commitLogOffset"]][-1]
+    content = bytearray(file.read_bytes())
+    at = victim["commitLogOffset"] - int(file.name)
+    content[at + 4 : at + 8] = b"oops"
+    file.write_bytes(content)
+    with pytest.raises(Exception, match=rf"byte {at} has no magic number of a message; check the store"):
+        read(store, subscribe=victim["topic"]).collect()
+    left = read(store, subscribe=victim["topic"], badRecords="skip").collect()
+    all_of_it = [identity(one) for one in golden_messages("clean") if one["topic"] == victim["topic"]]
+    assert {identity(row) for row in left} == set(all_of_it) - {identity(victim)}
+    by_log = read(store, split="log", badRecords="skip", columns="commitLogOffset").collect()
+    assert len(by_log) == 344
+    assert victim["commitLogOffset"] not in {row[0] for row in by_log}
+
+
+def test_a_wrong_body_is_found_with_its_crc(read: Callable[..., DataFrame], tmp_path: Path) -> None:
+    store = copy_golden_store("clean", tmp_path / "store")
+    victim = next(one for one in golden_messages("clean") if len(one["bodyHex"]) > 20)
+    file = [one for one in sorted((store / "commitlog").iterdir()) if int(one.name) <= victim["commitLogOffset"]][-1]
+    content = bytearray(file.read_bytes())
+    content[victim["commitLogOffset"] - int(file.name) + 90] ^= 0xFF
+    file.write_bytes(content)
+    assert read(store, subscribe=victim["topic"], columns="queueId").count() > 0
+    with pytest.raises(Exception, match="does not match its CRC"):
+        read(store, subscribe=victim["topic"], checkCrc=True, columns="queueId").collect()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"subscibe": "T"}, "no option subscibe: do you mean subscribe"),
+        ({"split": "half"}, "split=half is none of queue, log"),
+        ({"columns": "bdoy"}, "no columns bdoy"),
+        ({"subscribePattern": "["}, "no regular expression"),
+        ({"batchRows": "0"}, "batchRows=0 is below 1"),
+    ],
+)
+def test_a_wrong_option_is_named(read: Callable[..., DataFrame], options: dict[str, str], message: str) -> None:
+    with pytest.raises(Exception, match=message):
+        read(golden_store("clean"), **options).collect()
+
+
+def test_what_is_no_store_is_named(read: Callable[..., DataFrame], tmp_path: Path) -> None:
+    with pytest.raises(Exception, match="is no store directory"):
+        read(tmp_path).collect()
+    assert directories(_options({"path": str(golden_store("clean"))}))[0].broker_name == "store"
