@@ -53,6 +53,7 @@ from cometmq.broker.transactions import Transactions
 from cometmq.broker.watchdog import Watchdog
 from cometmq.clock import Clock, SystemClock
 from cometmq.errors import CometError
+from cometmq.machine import log_storage
 from cometmq.net.client import Client
 from cometmq.net.connection import Connection
 from cometmq.net.dispatch import Dispatcher
@@ -191,6 +192,7 @@ class Broker:
         self.stats.start(self.store)
         self._start_timers()
         await self.nameservers.start(self.address)
+        log_storage(self.store.options.root_dir)
         logger.info("started broker name=%s address=%s", self.config.broker_name, self.address)
 
     async def stop(self) -> None:
