@@ -43,6 +43,7 @@ RECORD_BYTES_MIN: Final = 91
 HEAD_BYTES: Final = 88
 # Arrow's 32-bit offsets reach 2 GiB; a window of the source is kept far below.
 WINDOW_BYTES_MAX: Final = 1 << 30
+NO_END: Final = 1 << 62
 
 _HEAD: Final = np.dtype(
     [
@@ -97,17 +98,35 @@ def decode(
     broker_name: str,
     columns: Sequence[Column] = COLUMNS,
     inflate: bool = True,
+    tags: frozenset[str] | None = None,
+    first: int = -NO_END,
+    last: int = NO_END,
 ) -> Iterator[pa.RecordBatch]:
-    """The messages in their order; one batch, unless inner batches or a very wide source cut it."""
+    """The messages in their order; one batch, unless inner batches or a very wide source cut it.
+
+    Only those with one of `tags`, and with queue offsets in [first, last).
+    """
     schema = arrow_schema(columns)
     for piece in _windows(records):
         for rows in _Rows(piece).runs():
             if isinstance(rows, _Rows):
-                yield pa.RecordBatch.from_arrays(
-                    [_column(rows, column.name, broker_name, inflate) for column in columns], schema=schema
-                )
+                arrays = [_column(rows, column.name, broker_name, inflate) for column in columns]
+                batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
+                keep = _kept(rows, tags, first, last)
+                yield batch if keep is None else batch.filter(keep)
             else:
-                yield from _unwrapped(rows, broker_name, columns, inflate)
+                run = _unwrapped(rows)
+                yield from decode(Records(run, record_starts(run)), broker_name, columns, inflate, tags, first, last)
+
+
+def _kept(rows: _Rows, tags: frozenset[str] | None, first: int, last: int) -> pa.Array | None:
+    """Which rows stay; None for all."""
+    offsets = rows.fields["queueOffset"]
+    inside = (offsets >= first) & (offsets < last)
+    if tags is not None:
+        mask = pc.is_in(rows.pairs().value_of(Property.TAGS), pa.array(sorted(tags), pa.string()))
+        inside &= mask.to_numpy(zero_copy_only=False)
+    return None if inside.all() else pa.array(inside)
 
 
 def _windows(records: Records) -> Iterator[Records]:
@@ -354,10 +373,8 @@ def _host(rows: _Rows, row: int, name: str) -> tuple[bytes, int]:
     return packed[:width], int.from_bytes(packed[width:], "big", signed=True)
 
 
-def _unwrapped(
-    record: memoryview, broker_name: str, columns: Sequence[Column], inflate: bool
-) -> Iterator[pa.RecordBatch]:
-    """The messages inside one record: each has its own body, flag and properties, the rest is the record's."""
+def _unwrapped(record: memoryview) -> bytes:
+    """The messages inside one record as records: each has its own body, flag and properties, the rest is the outer's."""
     outer = decode_record(record, 0, len(record), check_crc=False)
     body = decompress(outer.body, outer.sys_flag) if outer.sys_flag & COMPRESSED else outer.body
     flags = outer.sys_flag & ~(INNER_BATCH | NEEDS_UNWRAP | COMPRESSED)
@@ -366,4 +383,4 @@ def _unwrapped(
         outer.flag, outer.body, outer.properties = flag, inner_body, properties
         outer.sys_flag, outer.queue_offset = flags, outer.queue_offset + (1 if number else 0)
         run += outer.encode()
-    yield from decode(Records(bytes(run), record_starts(run)), broker_name, columns, inflate)
+    return bytes(run)

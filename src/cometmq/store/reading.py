@@ -98,8 +98,11 @@ class Reading:
         record_filter: RecordFilter | None = None,
         loaded_units: int = 0,
         units_max: int = 0,
+        bulk: bool = False,
     ) -> GetResult | None:
         """Messages from `offset` on; looks through at most `units_max` units if that is less than the settings allow.
+
+        With `bulk` only `count_max` and `bytes_max` bound the answer, not the settings for one get.
 
         None: the store is closed or not readable.
         """
@@ -110,7 +113,9 @@ class Reading:
         if queue is None:
             result = GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, self._corrected(offset, 0), 0, 0)
         else:
-            result = self._get(queue, offset, count_max, bytes_max, unit_filter, record_filter, loaded_units, units_max)
+            result = self._get(
+                queue, offset, count_max, bytes_max, unit_filter, record_filter, loaded_units, units_max, bulk
+            )
         if result.status == GetStatus.FOUND:
             if not result.cold:
                 self.found += 1
@@ -132,6 +137,7 @@ class Reading:
         record_filter: RecordFilter | None,
         loaded_units: int,
         units_max: int,
+        bulk: bool,
     ) -> GetResult:
         first = max(0, queue.min_offset)
         end = queue.max_offset
@@ -147,6 +153,9 @@ class Reading:
         scan = _Scan(self, queue, result, offset, count_max, bytes_max, unit_filter, record_filter, loaded_units)
         if units_max:
             scan.units_max = min(scan.units_max, units_max)
+        if bulk:
+            scan.bytes_max_in_memory = scan.bytes_max_on_disk = scan.bytes_max
+            scan.count_max_in_memory = scan.count_max_on_disk = count_max
         scan.run()
         return result
 

@@ -17,6 +17,7 @@ from tests.support.aio import run
 from tests.support.brokers import Peer, add_topic, pull_request, running_broker
 from tests.support.net import RawPeer
 
+BULK = 4 | 1 << 16
 PLACES = {"suggestWhichBrokerId", "nextBeginOffset", "minOffset", "maxOffset"}
 
 
@@ -161,6 +162,17 @@ def test_any_count_brings_at_least_one_and_at_most_what_the_store_allows(tmp_pat
             answer = await peer.pull("TopicA", count=count)
             assert answer.code == 0
             assert len(bodies(answer)) == (32 if count > 32 else 1)
+
+    run(main())
+
+
+def test_a_bulk_reader_gets_as_much_as_it_asks_for_up_to_the_bound(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running_broker(tmp_path) as broker, Peer.of(broker) as peer:
+            for _ in range(100):
+                await peer.send("TopicA", queue_id=0, body=bytes(1000))
+            assert len(bodies(await peer.pull("TopicA", count=80, sys_flag=BULK))) == 80
+            assert len(bodies(await peer.pull("TopicA", count=80, sys_flag=BULK, max_msg_bytes=5000))) == 4
 
     run(main())
 

@@ -27,6 +27,7 @@ from cometmq.broker.systemtopics import PERM_READ
 from cometmq.broker.table import Entry
 from cometmq.errors import RequestError
 from cometmq.net.connection import Connection
+from cometmq.store.reading import GET_BYTES_MAX
 from cometmq.store.results import GetResult, GetStatus
 from cometmq.wire.codes import Request, Response
 from cometmq.wire.command import Command, reply
@@ -43,6 +44,10 @@ FLAG_COMMIT: Final = 1
 FLAG_SUSPEND: Final = 2
 FLAG_SUBSCRIPTION: Final = 4
 FLAG_CLASS_FILTER: Final = 8
+# Not RocketMQ's, whose brokers overlook it: a bulk reader takes as much as it asks for, up to these two bounds.
+FLAG_BULK: Final = 1 << 16
+BULK_COUNT_MAX: Final = 4096
+BULK_BYTES_MAX: Final = 4 * 1024 * 1024
 
 # Some old clients send nanoseconds; none waits longer than 30 s for its answer.
 HOLD_MS_MAX: Final = 60_000
@@ -292,15 +297,18 @@ def _read(broker: Broker, pull: Pull, first_pass: bool, loaded_units: int) -> Co
         return _answer(broker, pull, GetResult(GetStatus.OFFSET_RESET, reset, low, high), False)
     matches = pull.subscription.matches
     wants = pull.wants
+    bulk = header.sys_flag & FLAG_BULK != 0
     found = broker.store.get(
         header.topic,
         header.queue_id,
         header.queue_offset,
-        min(header.max_msg_nums, COUNT_MAX),
+        min(header.max_msg_nums, BULK_COUNT_MAX if bulk else COUNT_MAX),
+        min(header.max_msg_bytes or BULK_BYTES_MAX, BULK_BYTES_MAX) if bulk else GET_BYTES_MAX,
         unit_filter=None if matches is None else partial(_tag_passes, matches),
         record_filter=None if wants is None else partial(_record_passes, wants),
         loaded_units=loaded_units,
         units_max=pull.units_max,
+        bulk=bulk,
     )
     if found is None:
         return reply(pull.request, Response.SYSTEM_ERROR, "the store is closed or cannot be read")
