@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import time
 from struct import Struct
 from typing import TYPE_CHECKING, Final
@@ -32,6 +33,7 @@ from cometmq.clock import Clock
 from cometmq.errors import StoreError
 from cometmq.store.disk import Disk, File
 from cometmq.store.options import StoreOptions
+from cometmq.wire.hashing import hash_on
 
 if TYPE_CHECKING:
     from mypy_extensions import i64
@@ -43,8 +45,12 @@ SLOT_BYTES: Final = 4
 ENTRY_BYTES: Final = 20
 _HEADER: Final = Struct(">qqqqii")
 _ENTRY: Final = Struct(">iqii")
+_THREE_ENTRIES: Final = Struct(">iqiiiqiiiqii")
 _I32: Final = Struct(">i")
 _I32_MAX: Final = 0x7FFFFFFF
+# Compiled code turns the bytes of a slot round itself, 0.1 us for reading and writing it against 0.28 us with a Struct.
+# Interpreted, the Struct is faster.
+_TURNS_BYTES: Final = sys.byteorder == "little" and not __file__.endswith(".py")
 _AHEAD_BYTES: Final = 4 << 20
 _TOPICS_CACHED_MAX: Final = 10_000
 _NAME_DIGITS: Final = 17
@@ -66,6 +72,7 @@ class IndexFile:
         "count",
         "synced",
         "_map",
+        "_slot_words",
         "_reserved_bytes",
     )
 
@@ -75,6 +82,7 @@ class IndexFile:
         self.entries: int = entries
         self.synced: bool = False
         self._map: memoryview | None = None
+        self._slot_words: memoryview | None = None
         self._reserved_bytes: int = 0
         fields: tuple[int, int, int, int, int, int] = _HEADER.unpack(file.pread(0, HEADER_BYTES))
         self.begin_time_ms: int = fields[0]
@@ -88,6 +96,10 @@ class IndexFile:
     def is_full(self) -> bool:
         return self.count >= self.entries
 
+    @property
+    def room(self) -> int:
+        return self.entries - self.count
+
     def continue_from(self, end_offset: int, end_time_ms: int) -> None:
         """A new file starts where the one before it ended."""
         self._reserve(HEADER_BYTES + SLOT_BYTES * self.slots)
@@ -95,38 +107,64 @@ class IndexFile:
         self.begin_time_ms = self.end_time_ms = end_time_ms
         self._write_header(0)
 
-    def put(self, key_hash: int, physical_offset: int, store_time_ms: int) -> None:
-        """Add an entry; the file must not be full. DiskFull if there is no room for more entries.
+    def put(self, key_hashes: list[int], physical_offset: int, store_time_ms: int) -> None:
+        """Add entries; the file must have `room` for them. DiskFull if there are no blocks for more entries.
 
         The header still has to be written.
         """
-        count = self.count
-        entry_at = HEADER_BYTES + SLOT_BYTES * self.slots + ENTRY_BYTES * count
-        if entry_at + ENTRY_BYTES > self._reserved_bytes:
-            self.make_room()
+        number = self.count
+        entry_at = HEADER_BYTES + SLOT_BYTES * self.slots + ENTRY_BYTES * number
+        if entry_at + ENTRY_BYTES * len(key_hashes) > self._reserved_bytes:
+            self.make_room(len(key_hashes))
         view = self._map
         assert view is not None
-        slot_at = HEADER_BYTES + SLOT_BYTES * (key_hash % self.slots)
-        previous: int = _I32.unpack_from(view, slot_at)[0]
-        if previous < 0 or previous > count:
-            previous = 0
         seconds = 0
         if 0 < self.begin_time_ms < store_time_ms:
             seconds = min((store_time_ms - self.begin_time_ms) // 1000, _I32_MAX)
-        _ENTRY.pack_into(view, entry_at, key_hash, physical_offset, seconds, previous)
-        _I32.pack_into(view, slot_at, count)
-        if count <= 1:
-            self.begin_offset = physical_offset
-            self.begin_time_ms = store_time_ms
-        if previous == 0:
-            self.slots_used += 1
-        self.count = count + 1
+        if len(key_hashes) == 3 and number > 1:
+            # The common message: one call, not three, saves 0.2 us.
+            first, second, third = key_hashes
+            _THREE_ENTRIES.pack_into(
+                view, entry_at,
+                first, physical_offset, seconds, self._swap_slot(view, first % self.slots, number),
+                second, physical_offset, seconds, self._swap_slot(view, second % self.slots, number + 1),
+                third, physical_offset, seconds, self._swap_slot(view, third % self.slots, number + 2),
+            )  # fmt: skip
+            number += 3
+        else:
+            for key_hash in key_hashes:
+                previous = self._swap_slot(view, key_hash % self.slots, number)
+                _ENTRY.pack_into(view, entry_at, key_hash, physical_offset, seconds, previous)
+                if number <= 1:
+                    # The first entry alone still counts from the end of the file before, as in RocketMQ.
+                    self.begin_offset = physical_offset
+                    self.begin_time_ms = store_time_ms
+                    seconds = 0
+                number += 1
+                entry_at += ENTRY_BYTES
+        self.count = number
         self.end_offset = physical_offset
         self.end_time_ms = store_time_ms
 
-    def make_room(self) -> None:
-        """Own the blocks of one more entry. DiskFull if there are none."""
-        needed_bytes = HEADER_BYTES + SLOT_BYTES * self.slots + ENTRY_BYTES * (self.count + 1)
+    def _swap_slot(self, view: memoryview, slot: int, number: int) -> int:
+        """Make `number` the newest entry of the slot. Returns the one before it, 0 if there is none."""
+        previous: int
+        if _TURNS_BYTES:
+            assert self._slot_words is not None
+            previous = _turned(self._slot_words[slot])
+            self._slot_words[slot] = _turned(number)
+        else:
+            slot_at = HEADER_BYTES + SLOT_BYTES * slot
+            previous = _I32.unpack_from(view, slot_at)[0]
+            _I32.pack_into(view, slot_at, number)
+        if previous <= 0 or previous > number:
+            self.slots_used += 1
+            return 0
+        return previous
+
+    def make_room(self, entries: int = 1) -> None:
+        """Own the blocks of so many more entries. DiskFull if there are none."""
+        needed_bytes = HEADER_BYTES + SLOT_BYTES * self.slots + ENTRY_BYTES * (self.count + entries)
         if needed_bytes > self._reserved_bytes:
             self._reserve(needed_bytes)
 
@@ -157,6 +195,7 @@ class IndexFile:
         self._reserved_bytes = target
         if self._map is None:
             self._map = memoryview(self.file.map())
+            self._slot_words = self._map[HEADER_BYTES : HEADER_BYTES + SLOT_BYTES * self.slots].cast("I")
 
     def find(self, key_hash: int, count_max: int, begin_ms: int, end_ms: int, found: list[int]) -> None:
         """Add the offsets of matching entries, newest first, until there are `count_max`."""
@@ -202,7 +241,7 @@ class IndexFile:
         self.file.sync()
 
     def close(self) -> None:
-        self._map = None
+        self._map = self._slot_words = None
         self._reserved_bytes = 0
         self.file.close()
 
@@ -212,6 +251,9 @@ class Index:
         self.files: list[IndexFile] = []
         # The newest message that is indexed; -1: none is.
         self.newest_offset: int = -1
+        # On while recovery puts many messages: the header waits for write_headers(). A crash in between costs nothing,
+        # because a file that is not full is made anew.
+        self.headers_later: bool = False
         self._disk: Disk = disk
         self._clock: Clock = clock
         self._directory: str = options.path("index")
@@ -236,22 +278,19 @@ class Index:
         if seeds is None:
             seeds = self._add_topic(topic)
         seed, tag_seed = seeds
+        hashes: list[int] = []
         if unique_key:
-            self._put_hash(_hash_on(seed, unique_key), physical_offset, store_time_ms)
+            hashes.append(_positive(hash_on(seed, unique_key)))
         if keys:
             if " " not in keys:
-                self._put_hash(_hash_on(seed, keys), physical_offset, store_time_ms)
+                hashes.append(_positive(hash_on(seed, keys)))
             else:
-                for key in keys.split(" "):
-                    if key:
-                        self._put_hash(_hash_on(seed, key), physical_offset, store_time_ms)
+                hashes += [_positive(hash_on(seed, key)) for key in keys.split(" ") if key]
         if tag:
-            self._put_hash(_hash_on(tag_seed, tag), physical_offset, store_time_ms)
-        if self.files:
-            file = self.files[-1]
-            if file.end_offset == physical_offset and file.count > 1:
-                file.write_header()
-                self.newest_offset = physical_offset
+            hashes.append(_positive(hash_on(tag_seed, tag)))
+        if hashes:
+            self._put_hashes(hashes, physical_offset, store_time_ms)
+            self.newest_offset = physical_offset
 
     def _put_missing(
         self, topic: str, physical_offset: int, store_time_ms: int, unique_key: str, keys: str, tag: str
@@ -261,32 +300,34 @@ class Index:
         if tag:
             texts.append(f"{topic}#T#{tag}")
         for text in texts:
-            text_hash = _hash_on(0, text)
-            key_hash = 0 if text_hash == -0x80000000 else abs(text_hash)
+            key_hash = _positive(hash_on(0, text))
             if not any(file.has(key_hash, physical_offset) for file in self.files[-2:]):
-                self._put_hash(text_hash, physical_offset, store_time_ms)
-        self.files[-1].write_header()
+                self._put_hashes([key_hash], physical_offset, store_time_ms)
         self.newest_offset = physical_offset
-        self.files[-1].write_header()
 
     def _add_topic(self, topic: str) -> tuple[int, int]:
         """The hashes of `topic#` and `topic#T#`, with which the hashes of all its keys and tags begin."""
         if len(self._topic_hashes) >= _TOPICS_CACHED_MAX:
             self._topic_hashes.clear()
-        seeds = (_hash_on(0, topic + "#"), _hash_on(0, topic + "#T#"))
+        seeds = (hash_on(0, topic + "#"), hash_on(0, topic + "#T#"))
         self._topic_hashes[topic] = seeds
         return seeds
 
-    def _put_hash(self, text_hash: int, physical_offset: int, store_time_ms: int) -> None:
-        # abs() of the smallest number is not a 32-bit number; RocketMQ takes 0.
-        key_hash = 0 if text_hash == -0x80000000 else abs(text_hash)
-        files = self.files
-        file = files[-1] if files else None
-        if file is None or file.count >= file.entries:
-            if file is not None:
-                file.write_header()
+    def _put_hashes(self, key_hashes: list[int], physical_offset: int, store_time_ms: int) -> None:
+        file = self.files[-1] if self.files else self._add_file()
+        while file.room < len(key_hashes):
+            head, key_hashes = key_hashes[: file.room], key_hashes[file.room :]
+            if head:
+                file.put(head, physical_offset, store_time_ms)
+            file.write_header()
             file = self._add_file()
-        file.put(key_hash, physical_offset, store_time_ms)
+        file.put(key_hashes, physical_offset, store_time_ms)
+        if not self.headers_later:
+            file.write_header()
+
+    def write_headers(self) -> None:
+        if self.files:
+            self.files[-1].write_header()
 
     def _add_file(self) -> IndexFile:
         now_ms = self._clock.now_ms()
@@ -328,8 +369,7 @@ class Index:
     def query(self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int, kind: str = KEY) -> list[int]:
         """Physical offsets of messages that may carry the key, newest first. `kind` TAG: `key` is a tag."""
         text = f"{topic}#T#{key}" if kind == TAG else f"{topic}#{key}"
-        text_hash = _hash_on(0, text)
-        key_hash = 0 if text_hash == -0x80000000 else abs(text_hash)
+        key_hash = _positive(hash_on(0, text))
         found: list[int] = []
         for file in reversed(self.files.copy()):
             if file.overlaps(begin_ms, end_ms):
@@ -446,13 +486,11 @@ def _is_safe(file: IndexFile, safe_time_ms: int) -> bool:
     return file.is_full and file.end_time_ms <= safe_time_ms
 
 
-def _hash_on(seed: int, text: str) -> int:
-    """Java's hash of a text whose first part has the hash `seed`, and whose rest is `text`."""
-    value: i64 = seed & 0xFFFFFFFF
-    for index in range(len(text)):
-        unit: i64 = ord(text[index])
-        if unit > 0xFFFF:
-            value = 31 * value + (0xD7C0 + (unit >> 10))
-            unit = 0xDC00 | (unit & 0x3FF)
-        value = (31 * value + unit) & 0xFFFFFFFF
-    return value - ((value & 0x80000000) << 1)
+def _positive(text_hash: int) -> int:
+    """abs() of the smallest number is not a 32-bit number; RocketMQ takes 0."""
+    return 0 if text_hash == -0x80000000 else abs(text_hash)
+
+
+def _turned(word: i64) -> i64:
+    """A 32-bit word with its bytes in the other order."""
+    return (word & 0xFF) << 24 | (word & 0xFF00) << 8 | (word >> 8 & 0xFF00) | word >> 24
