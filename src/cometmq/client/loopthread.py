@@ -1,0 +1,101 @@
+"""An event loop in a thread of its own: how code without asyncio uses what is written with it.
+
+    caller's thread          loop thread
+    run(coroutine)  ──────>  a task            the caller waits; Ctrl-C there cancels the task and is raised
+    stop()          ──────>  the loop ends     what still runs is cancelled first
+
+The thread is a daemon: a program that forgets to stop it can still end.
+"""
+
+import asyncio
+import concurrent.futures
+import threading
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from typing import Any, Final, TypeVar
+
+from cometmq.errors import NotRunning
+from cometmq.net.loop import loop_factory
+
+CANCEL_LIMIT_S: Final = 5.0
+
+T = TypeVar("T")
+
+
+class LoopThread:
+    def __init__(self, name: str = "cometmq") -> None:
+        self._name = name
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    @property
+    def is_running(self) -> bool:
+        return self._loop is not None
+
+    def start(self) -> None:
+        if self._loop is not None:
+            return
+        started = threading.Event()
+        loop = loop_factory()()
+        loop.call_soon(started.set)
+        thread = threading.Thread(target=_serve, args=(loop,), name=self._name, daemon=True)
+        thread.start()
+        started.wait()
+        self._loop, self._thread = loop, thread
+
+    def stop(self) -> None:
+        """Cancel what still runs, end the loop and the thread. Idempotent."""
+        loop, self._loop = self._loop, None
+        thread, self._thread = self._thread, None
+        if loop is None or thread is None:
+            return
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run it there and wait for it here. NotRunning before `start` and after `stop`."""
+        loop = self._loop
+        if loop is None:
+            work.close()
+            raise NotRunning("the client is not started, or was stopped: use it with `with`")
+        if threading.current_thread() is self._thread:
+            work.close()
+            raise NotRunning("this is the client's own thread, which cannot wait for itself: use the async client here")
+        future = asyncio.run_coroutine_threadsafe(work, loop)
+        try:
+            return future.result()
+        except BaseException:
+            # Ctrl-C or the like in this thread: nothing shall go on behind the caller's back.
+            if not future.done():
+                future.cancel()
+                concurrent.futures.wait([future], CANCEL_LIMIT_S)
+            raise
+
+    def iterate(self, source: AsyncIterator[T]) -> Iterator[T]:
+        """What an async iterator gives, one at a time, as it is asked for."""
+
+        async def following() -> tuple[bool, T | None]:
+            try:
+                return True, await anext(source)
+            except StopAsyncIteration:
+                return False, None
+
+        while True:
+            more, item = self.run(following())
+            if not more:
+                return
+            yield item  # type: ignore[misc]  # None only at the end
+
+
+def _serve(loop: asyncio.AbstractEventLoop) -> None:
+    asyncio.set_event_loop(loop)
+    try:
+        loop.run_forever()
+    finally:
+        tasks = asyncio.all_tasks(loop)
+        for task in tasks:
+            task.cancel()
+        loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.run_until_complete(loop.shutdown_default_executor())
+        asyncio.set_event_loop(None)
+        loop.close()

@@ -1,0 +1,287 @@
+"""The embedded cluster: the real name server and the real broker, on a temporary directory and free ports.
+
+    Cluster ── EmbeddedNameServer      namesrv/
+            ├─ EmbeddedBroker a        broker-a/          start, stop, kill, restart; always at the same address
+            └─ EmbeddedBroker b        broker-b/
+
+Files are small so that a cluster starts and stops in a fraction of a second; any broker setting can be given. Time is
+real, and can be moved ahead: see `clock`. What clients of this cluster do has the same time; other programs may connect
+too, in theirs.
+
+Killing a broker: its connections break without a word, and its directory is put back to what it was in that moment,
+byte for byte what the kernel had of a process killed with SIGKILL. The rest of the object is stopped behind the scenes.
+"""
+
+import shutil
+import tempfile
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self, Unpack
+
+from cometmq.broker import live as broker_live
+from cometmq.broker.server import Broker
+from cometmq.client.client import Client
+from cometmq.client.messages import Message
+from cometmq.client.options import ClientKeywords
+from cometmq.errors import ConfigError, NotRunning
+from cometmq.nameserver import live as nameserver_live
+from cometmq.nameserver.server import NameServer
+from cometmq.testing.clock import MovableClock
+
+Setting = str | int | float | bool
+
+SMALL: Final[dict[str, Setting]] = {
+    "mappedFileSizeCommitLog": 4 << 20,
+    "mappedFileSizeConsumeQueue": 20 * 2_000,
+    "maxHashSlotNum": 2_000,
+    "maxIndexNum": 8_000,
+    # A busy machine may stop a test for seconds, which fast failure rightly answers with refusals.
+    "brokerFastFailureEnable": False,
+    # Nor is its disk the test's business.
+    "diskMaxUsedSpaceRatio": 95,
+    "diskSpaceCleanForciblyRatio": 99,
+    "diskSpaceWarningLevelRatio": 99,
+}
+
+
+class EmbeddedNameServer:
+    """`stop` and `start` again at the same address; it forgets everything but its key values."""
+
+    def __init__(self, directory: Path, clock: MovableClock) -> None:
+        self.directory = directory
+        self._clock = clock
+        self._port = 0
+        self._server: NameServer | None = None
+
+    @property
+    def is_running(self) -> bool:
+        return self._server is not None
+
+    @property
+    def address(self) -> str:
+        if not self._port:
+            raise NotRunning("the name server was not started yet: use `async with Cluster()`")
+        return f"127.0.0.1:{self._port}"
+
+    async def start(self) -> None:
+        if self._server is not None:
+            return
+        texts = {
+            "bindAddress": "127.0.0.1",
+            "listenPort": str(self._port),
+            "kvConfigPath": str(self.directory / "kvConfig.json"),
+            "configStorePath": str(self.directory / "namesrv.properties"),
+        }
+        server = NameServer(nameserver_live.load(texts), self._clock)
+        await server.start()
+        self._server, self._port = server, server.port
+
+    async def stop(self) -> None:
+        server, self._server = self._server, None
+        if server is not None:
+            await server.stop()
+
+
+class EmbeddedBroker:
+    """One broker of a cluster; `server` is the real one while it runs."""
+
+    def __init__(self, name: str, directory: Path, settings: Mapping[str, Setting], clock: MovableClock) -> None:
+        self.name = name
+        self.directory = directory
+        self._settings = dict(settings)
+        self._clock = clock
+        self._server: Broker | None = None
+
+    @property
+    def is_running(self) -> bool:
+        return self._server is not None
+
+    @property
+    def server(self) -> Broker:
+        if self._server is None:
+            raise NotRunning(f"broker {self.name} does not run: start it first")
+        return self._server
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self._settings.get('listenPort', 0)}"
+
+    async def start(self) -> None:
+        """Serve, and be known to the name server when this returns."""
+        if self._server is not None:
+            return
+        texts = {"storePathRootDir": str(self.directory / "store"), "brokerName": self.name} | self._settings
+        server = Broker(broker_live.load({key: _text(value) for key, value in texts.items()}), self._clock)
+        await server.start()
+        self._server = server
+        self._settings["listenPort"] = server.port
+
+    async def stop(self) -> None:
+        """As an operator stops it: everything is saved."""
+        server, self._server = self._server, None
+        if server is not None:
+            await server.stop()
+
+    async def kill(self) -> None:
+        """As SIGKILL ends it: what was answered is there after a restart, nothing was saved or said."""
+        server, self._server = self._server, None
+        if server is None:
+            return
+        await server.server.stop(0)
+        await server.fast_server.stop(0)
+        left = self.directory / "left"
+        shutil.copytree(self.directory / "store", left, ignore=_vanished)
+        await server.stop()
+        shutil.rmtree(self.directory / "store")
+        left.rename(self.directory / "store")
+
+    async def restart(self, *, kill: bool = False) -> None:
+        await (self.kill() if kill else self.stop())
+        await self.start()
+
+
+class Cluster:
+    """`settings` are the brokers', by RocketMQ's keys; `topics` are made at the start, on every broker.
+
+    `directory` keeps the files after the end; without it they are in a temporary one and go.
+    """
+
+    def __init__(
+        self,
+        *,
+        brokers: int = 1,
+        topics: Iterable[str] = (),
+        queues: int = 4,
+        settings: Mapping[str, Setting] | None = None,
+        directory: str | Path | None = None,
+    ) -> None:
+        if not 1 <= brokers <= 26:
+            raise ConfigError(f"brokers is {brokers}, allowed are 1 to 26")
+        self.clock = MovableClock()
+        self._given = Path(directory) if directory is not None else None
+        self._made: Path | None = None
+        self._topics = tuple(topics)
+        self._queues = queues
+        self._count = brokers
+        self._settings = {**SMALL, **(settings or {})}
+        self._clients: list[Client] = []
+        self.brokers: list[EmbeddedBroker] = []
+        self._nameserver: EmbeddedNameServer | None = None
+
+    # Life
+
+    async def start(self) -> None:
+        if self._given is None:
+            self._made = Path(tempfile.mkdtemp(prefix="cometmq-"))
+        directory = self._given or self._made
+        assert directory is not None
+        try:
+            await self._start(directory)
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def _start(self, directory: Path) -> None:
+        self._nameserver = EmbeddedNameServer(directory / "namesrv", self.clock)
+        await self._nameserver.start()
+        own: dict[str, Setting] = {
+            "bindAddress": "127.0.0.1",
+            "brokerIP1": "127.0.0.1",
+            "listenPort": 0,
+            "namesrvAddr": self._nameserver.address,
+        }
+        for number in range(self._count):
+            name = "broker-" + chr(ord("a") + number)
+            broker = EmbeddedBroker(name, directory / name, own | self._settings, self.clock)
+            self.brokers.append(broker)
+            await broker.start()
+        for topic in self._topics:
+            await self.create_topic(topic, queues=self._queues)
+
+    async def stop(self) -> None:
+        """Clients that came from here, brokers, the name server, the files. Idempotent."""
+        for client in reversed(self._clients):
+            await client.stop()
+        self._clients.clear()
+        for broker in self.brokers:
+            await broker.stop()
+        if self._nameserver is not None:
+            await self._nameserver.stop()
+        self.clock.stop()
+        if self._made is not None:
+            shutil.rmtree(self._made, ignore_errors=True)
+            self._made = None
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    # Parts
+
+    @property
+    def nameserver(self) -> EmbeddedNameServer:
+        if self._nameserver is None:
+            raise NotRunning("the cluster was not started: use `async with Cluster()`")
+        return self._nameserver
+
+    @property
+    def namesrv(self) -> str:
+        """The address that clients of every language connect to."""
+        return self.nameserver.address
+
+    @property
+    def broker(self) -> EmbeddedBroker:
+        """The first one."""
+        if not self.brokers:
+            raise NotRunning("the cluster was not started: use `async with Cluster()`")
+        return self.brokers[0]
+
+    def client(self, **options: Unpack[ClientKeywords]) -> Client:
+        """A client of this cluster, with its time, to be used with `async with`; stopped with the cluster at last."""
+        client = Client(self.namesrv, clock=self.clock, **options)
+        self._clients.append(client)
+        return client
+
+    # Time
+
+    def now(self) -> datetime:
+        """The cluster's time, UTC."""
+        return datetime.fromtimestamp(self.clock.now_ms() / 1000, UTC)
+
+    async def advance(self, seconds: float) -> None:
+        """Move the cluster's time ahead. What is due meanwhile happens: delays end, retries come, clients go silent."""
+        await self.clock.advance(seconds)
+
+    # Content
+
+    async def create_topic(self, topic: str, *, queues: int = 4, kind: str | None = None) -> None:
+        """On every broker that runs; clients find it when this returns."""
+        async with self._own_client() as client, client.admin() as admin:
+            await admin.create_topic(topic, queues=queues, kind=kind)
+
+    async def messages(self, topic: str) -> list[Message[bytes]]:
+        """Everything that is in a topic now, queue by queue, in the order of its offsets."""
+        async with self._own_client() as client, client.admin() as admin:
+            found: list[Message[bytes]] = []
+            for queue in await admin.topic_queues(topic):
+                found += [message async for message in admin.read(queue)]
+            return found
+
+    def _own_client(self) -> Client:
+        return Client(self.namesrv, clock=self.clock)
+
+
+def _vanished(directory: str, names: list[str]) -> list[str]:
+    """Temporary files may go while we copy."""
+    return [name for name in names if not Path(directory, name).exists()]
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
