@@ -122,7 +122,7 @@ class Background:
         flusher = self._store.flusher
         flusher.finish(work)
         # Puts that came while the sync was running.
-        if self._store.options.sync_flush and self._timers:
+        if (self._store.options.sync_flush or self._store.options.is_slave) and self._timers:
             self._run_flush(flusher.begin())
 
     def _wake_dispatch(self) -> None:

@@ -56,8 +56,8 @@ _UNIQ_KEY: Final = "\x02UNIQ_KEY\x01"
 _UNIQ_KEY_FIRST: Final = "UNIQ_KEY\x01"
 _NOT_MULTI_DISPATCHED: Final = (RETRY_PREFIX, DLQ_PREFIX, SYSTEM_PREFIX)
 
-# topic, queue id, offset behind the message, tag code, store time in ms, filter bitmap, properties
-OnArrival: TypeAlias = Callable[[str, int, int, int, int, bytes | None, str], object]
+# topic, queue id, offset behind the message, tag code, store time in ms, properties
+OnArrival: TypeAlias = Callable[[str, int, int, int, int, str], object]
 
 
 class Dispatcher:
@@ -73,8 +73,6 @@ class Dispatcher:
         self.position: int = 0
         self.damages: list[Damage] = []
         self.on_arrival: OnArrival | None = on_arrival
-        # The bitmap of SQL filters for (topic, properties); the broker sets it when it uses them.
-        self.bitmap_of: Callable[[str, str], bytes | None] | None = None
         self._log: CommitLog = commitlog
         self._queues: ConsumeQueues = queues
         self._index: Index = index
@@ -161,6 +159,9 @@ class Dispatcher:
                 if self.position + scan.size > end or not self._dispatch_scan(scan):
                     return False
                 self.position += scan.size
+                if self._is_slave:
+                    # A put notes it when it appends; a replica appends bytes and learns it here.
+                    segment.store_time_ms = scan.store_timestamp_ms
             elif scan.kind == BLANK:
                 self.position = segment.end
                 return True
@@ -230,7 +231,6 @@ class Dispatcher:
             tags_code = self._add_tag(tag) if cached is None else cached
         if topic == SCHEDULE_TOPIC:
             tags_code = self._deliver_time_ms(properties, store_time_ms, tags_code)
-        bitmap = None if self.bitmap_of is None else self.bitmap_of(topic, properties)
         in_queue = transaction == 0 or transaction == TRANSACTION_COMMIT
         light = ""
         if in_queue:
@@ -238,9 +238,7 @@ class Dispatcher:
                 self._put_batch(topic, queue_id, physical_offset, size, tags_code, store_time_ms, properties)
             else:
                 try:
-                    self._queues.put(
-                        topic, queue_id, physical_offset, size, tags_code, store_time_ms, queue_offset, bitmap
-                    )
+                    self._queues.put(topic, queue_id, physical_offset, size, tags_code, store_time_ms, queue_offset)
                 except StoreError as error:
                     self.note_damage(Damage(physical_offset, physical_offset + size, str(error)))
                     return True
@@ -258,9 +256,9 @@ class Dispatcher:
                 if not self._index_failed(error, physical_offset):
                     return False
         if self.on_arrival is not None and in_queue:
-            self.on_arrival(topic, queue_id, queue_offset + 1, tags_code, store_time_ms, bitmap, properties)
+            self.on_arrival(topic, queue_id, queue_offset + 1, tags_code, store_time_ms, properties)
             if light:
-                self._notify_light(light, topic, tags_code, store_time_ms, bitmap, properties, queue_id)
+                self._notify_light(light, topic, tags_code, store_time_ms, properties, queue_id)
         return True
 
     def _index_failed(self, error: Exception, physical_offset: int) -> bool:
@@ -375,13 +373,12 @@ class Dispatcher:
         topic: str,
         tags_code: int,
         store_time_ms: int,
-        bitmap: bytes | None,
         properties: str,
         queue_id: int,
     ) -> None:
         assert self.on_arrival is not None
         for name, light_queue_id, queue_offset in self._light_targets(names, topic, properties, queue_id):
-            self.on_arrival(name, light_queue_id, queue_offset + 1, tags_code, store_time_ms, bitmap, properties)
+            self.on_arrival(name, light_queue_id, queue_offset + 1, tags_code, store_time_ms, properties)
 
 
 def _value(properties: str, inside: str, first: str) -> str:

@@ -99,7 +99,20 @@ class StoreOptions:
     duplication_enabled: bool = setting("duplicationEnable", False, NEVER)
     # 0: not set; then SYNC_MASTER waits for one replica besides the master.
     in_sync_replicas: int = setting("inSyncReplicas", 0, NOW)
+    in_sync_replicas_min: int = setting("minInSyncReplicas", 1, NOW, least=1)
+    in_sync_replicas_auto: bool = setting("enableAutoInSyncReplicas", False, NOW)
+    all_in_sync_replicas: bool = setting("allAckInSyncStateSet", False, NOW)
     slave_timeout_ms: int = setting("slaveTimeout", 3000, NOW)
+    # 0: the port above the broker's own.
+    ha_listen_port: int = setting("haListenPort", 0, NEVER, most=65535)
+    ha_master_address: str = setting("haMasterAddress", "", NEVER)
+    ha_heartbeat_ms: int = setting("haSendHeartbeatInterval", 5000, NOW, least=1)
+    ha_silence_ms: int = setting("haHousekeepingInterval", 20_000, NOW, least=1)
+    # A RocketMQ replica has 4 MiB for a frame with its header.
+    ha_frame_bytes: int = setting("haTransferBatchSize", 32_768, NOW, least=1, most=(4 << 20) - 12)
+    ha_gap_bytes_max: int = setting("haMaxGapNotInSync", 256 << 20, NOW, least=1, most=I64_MAX)
+    ha_pace_enabled: bool = setting("haFlowControlEnable", False, NOW)
+    ha_pace_bytes: int = setting("maxHaTransferByteInSecond", 100 << 20, NOW, least=1, most=I64_MAX)
 
     # Light queues, delay levels
     lmq_enabled: bool = setting("enableLmq", False)
@@ -157,6 +170,7 @@ def _split(paths: str) -> list[str]:
 _ONE_LOOP = "appends run one after the other on the event loop, there is no lock to choose"
 _ONE_DISPATCH = "dispatch follows the append on the event loop; the files are the same"
 _TIMER_TURNS = "timer messages are taken in and delivered on the event loop, a few in each turn"
+_NO_CONTROLLER = "it belongs to controller mode"
 _NO_SWAP = "mapped files are not swapped; RocketMQ 5.5 does not use it either"
 # With the default that RocketMQ shows, and why it means nothing here.
 EXPLAINED_KEYS: Final[dict[str, tuple[str, str]]] = {
@@ -179,6 +193,11 @@ EXPLAINED_KEYS: Final[dict[str, tuple[str, str]]] = {
     "batchDispatchRequestThreadPoolNums": ("16", _ONE_DISPATCH),
     "destroyMapedFileIntervalForcibly": ("120000", "a deleted file stays readable for who holds it; nothing is forced"),
     "redeleteHangedFileInterval": ("120000", "a deleted file stays readable for who holds it; nothing hangs"),
+    "haMaxTimeSlaveNotCatchup": ("15000", _NO_CONTROLLER),
+    "syncFromLastFile": ("false", _NO_CONTROLLER),
+    "asyncLearner": ("false", _NO_CONTROLLER),
+    "totalReplicas": ("1", "replicas are counted as they connect"),
+    "maxSlaveResendLength": ("268435456", "RocketMQ 5.5 does not use it either"),
     "timerGetMessageThreadNum": ("3", _TIMER_TURNS),
     "timerPutMessageThreadNum": ("3", _TIMER_TURNS),
     "timerEnableDisruptor": ("false", _TIMER_TURNS),

@@ -71,8 +71,12 @@ class Store:
         # The error that made the store read-only for good; None while all is well.
         self.failure: OSError | None = None
         self.on_failure: Callable[[OSError], object] = _ignore_error
-        # Set by replication where puts must wait for replicas.
+        # Set by replication where puts must wait for replicas; says why there are too few to store anything.
         self.wait_for_replicas: ReplicaWait | None = None
+        self.replica_shortage: Callable[[], str] | None = None
+        # Told that the log has grown; that more of it is on disk.
+        self.on_appended: Callable[[], object] = _ignore
+        self.on_flushed: Callable[[], object] = _ignore
         # Told that the flusher has work; that dispatch has more to do than one step.
         self.wake_flush: Callable[[], object] = _ignore
         self.wake_dispatch: Callable[[], object] = self.dispatch_now
@@ -144,6 +148,8 @@ class Store:
 
     def put(self, request: AppendRequest) -> PutResult:
         """Append one message. With status OK it is in the log; see `put_waiting()` for the promises beyond that."""
+        if self.replica_shortage is not None and (short := self._short_of_replicas(request)) is not None:
+            return short
         result = self.log.append(request)
         if result.status == PutStatus.OK:
             self._appended(request, result)
@@ -151,6 +157,8 @@ class Store:
 
     def put_batch(self, request: AppendRequest) -> PutResult:
         """Append a batch in the producer's form, all of it or nothing."""
+        if self.replica_shortage is not None and (short := self._short_of_replicas(request)) is not None:
+            return short
         result = self.log.append_batch(request)
         if result.status == PutStatus.OK:
             self._appended(request, result)
@@ -160,6 +168,18 @@ class Store:
         self.dispatcher.appended(request, result)
         if self._wakes_flush:
             self.wake_flush()
+        self.on_appended()
+
+    def _short_of_replicas(self, request: AppendRequest) -> PutResult | None:
+        """Why this message may not be stored: it asks for copies that cannot be made."""
+        assert self.replica_shortage is not None
+        remark = self.replica_shortage() if request.wait else ""
+        return PutResult(PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH, remark=remark) if remark else None
+
+    def replicated(self) -> None:
+        """Bytes of the master were appended: build from them, and let them reach the disk, because that is reported."""
+        self.wake_dispatch()
+        self.wake_flush()
 
     def put_waiting(self, request: AppendRequest, result: PutResult, callback: Callback) -> bool:
         """Whether this put must wait for disk or replicas. If so, `callback` gets its final status, once.
@@ -283,6 +303,7 @@ class Store:
     def _on_flushed(self) -> None:
         if self.dispatcher.step():
             self.wake_dispatch()
+        self.on_flushed()
 
     # Failing and closing
 

@@ -40,7 +40,7 @@ def test_every_setting_is_shown_sorted_and_in_ascii(tmp_path: Path) -> None:
             has_value = {key for key, text in running.broker.settings.texts().items() if text}
             assert has_value <= texts.keys()
             assert known.keys() - texts.keys() <= {"brokerIP2", "namesrvAddr", "brokerConfigPath",
-                                                   "readOnlyCommitLogStorePaths"}  # fmt: skip
+                                                   "readOnlyCommitLogStorePaths", "haMasterAddress"}  # fmt: skip
             assert {key for key, text in BROKER_INERT.items() if text} <= texts.keys()
             assert texts["brokerIP1"] == "127.0.0.1"
             assert texts["listenPort"] == str(running.broker.port)

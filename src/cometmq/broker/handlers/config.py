@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from cometmq.broker.replication import ha_port_of
 from cometmq.broker.table import Entry
 from cometmq.net.connection import Connection
 from cometmq.wire import properties_text
@@ -36,6 +37,7 @@ def get(broker: Broker, connection: Connection, request: Command) -> Command:
         "storePathRootDir": options.root_dir,
         "storePathCommitLog": ",".join(options.commitlog_dirs()),
         "listenPort": str(broker.port),
+        "haListenPort": str(ha_port_of(options, broker.port)),
     }
     version = DataVersion(counter=broker.settings.changes, timestamp=broker.stats.started_ms)
     ext = GetBrokerConfigResponse(version=version.encode().decode()).encode()

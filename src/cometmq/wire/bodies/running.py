@@ -102,6 +102,7 @@ class HaClientInfo(Body):
 
     last_read_timestamp: I64 = 0
     last_write_timestamp: I64 = 0
+    master_addr: str | None = None
     master_flush_offset: I64 = 0
     max_offset: I64 = 0
     transferred_byte_in_second: I64 = 0

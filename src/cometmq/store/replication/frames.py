@@ -1,0 +1,84 @@
+"""The bytes on a replication connection. There is no greeting; either side speaks when it has something to say.
+
+    replica -> master   | offset i64 |                                 "I have the log up to here"
+    master -> replica   | offset i64 | length i32 | length bytes |     raw bytes of the log from `offset` on;
+                                                                       length 0: nothing new, I am alive
+
+A frame lies within one segment of the master and may cut a record anywhere. Both directions may arrive in any pieces;
+of several reports that arrive together the last one counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import Struct
+from typing import Final
+
+from cometmq.errors import WireError
+
+REPORT: Final = Struct(">q")
+HEADER: Final = Struct(">qi")
+REPORT_BYTES: Final = REPORT.size
+HEADER_BYTES: Final = HEADER.size
+
+
+class Reports:
+    """Pieces of what a replica sends -> its reports."""
+
+    def __init__(self) -> None:
+        self._rest: bytes = b""
+
+    def feed(self, data: bytes) -> int | None:
+        """The last whole report, if there is one. WireError: it is no offset."""
+        data = self._rest + data
+        end = len(data) // REPORT_BYTES * REPORT_BYTES
+        self._rest = data[end:]
+        if not end:
+            return None
+        offset: int = REPORT.unpack_from(data, end - REPORT_BYTES)[0]
+        if offset < 0:
+            raise WireError(f"a replica reports offset {offset}, which is below 0")
+        return offset
+
+
+class Frames:
+    """Pieces of what a master sends -> (offset, bytes) as they arrive; a heartbeat has no bytes.
+
+    A frame is not gathered: its bytes are handed on piece by piece, so its length costs no memory.
+    """
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max: int = bytes_max
+        self._header: bytearray = bytearray()
+        self._offset: int = 0
+        self._left: int = 0
+
+    def feed(self, data: memoryview) -> Iterator[tuple[int, memoryview]]:
+        """WireError: a header that cannot be one. Slices of `data` are valid until it is."""
+        at = 0
+        while at < len(data):
+            if not self._left:
+                missing = HEADER_BYTES - len(self._header)
+                self._header += data[at : at + missing]
+                at += missing
+                if len(self._header) < HEADER_BYTES:
+                    return
+                self._begin()
+                if not self._left:
+                    yield self._offset, data[:0]
+                continue
+            piece = data[at : at + self._left]
+            offset = self._offset
+            at += len(piece)
+            self._offset += len(piece)
+            self._left -= len(piece)
+            yield offset, piece
+
+    def _begin(self) -> None:
+        self._offset, self._left = HEADER.unpack(self._header)
+        self._header.clear()
+        if self._offset < 0 or not 0 <= self._left <= self._bytes_max:
+            raise WireError(
+                f"a frame of {self._left} bytes at offset {self._offset}: a frame has 0 to {self._bytes_max} bytes "
+                "(mappedFileSizeCommitLog of this replica)"
+            )

@@ -1,0 +1,163 @@
+"""The replicas that are connected to a master, and what is known of each.
+
+    born_offset    end of the log when the connection came
+    acked_offset   the log up to here is on the replica, as it says; -1 before its first report
+    next_offset    what is sent to it next
+
+How many replicas have the log up to an offset? Connections say nothing about who is at their other end, and two of
+them may belong to one replica: it was cut off, came back, and the master has not noticed the end of the old connection.
+Counting both would promise a copy that is not there. But a replica opens a connection only after it closed the one
+before, and nothing that was written to the log later than that can be reported on the old one. So two connections
+belong to different replicas for certain if the older one has reported an offset beyond the `born_offset` of the
+younger one, and
+
+    offset E is on k replicas at least   if   born_offset < E <= acked_offset   holds for k connections
+
+A single report always counts: one replica is one replica.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from cometmq.errors import WireError
+from cometmq.store.replication.frames import HEADER, Reports
+from cometmq.store.replication.pace import Pace
+
+
+class SentLog(Protocol):
+    """What a master needs of its log."""
+
+    max_offset: int
+
+    @property
+    def min_offset(self) -> int: ...
+
+    @property
+    def confirm_offset(self) -> int:
+        """Up to here replicas may have it: what a power cut of the master would take is not sent."""
+
+    def read_from(self, physical_offset: int) -> tuple[int, memoryview] | None: ...
+
+
+class LinkOptions(Protocol):
+    """Settings, read when they are needed: they may change."""
+
+    segment_bytes: int
+    ha_heartbeat_ms: int
+    ha_silence_ms: int
+    ha_frame_bytes: int
+    ha_gap_bytes_max: int
+    ha_pace_enabled: bool
+    ha_pace_bytes: int
+
+
+class Link:
+    """One connection as the master sees it."""
+
+    def __init__(self, name: str, log: SentLog, options: LinkOptions, now_s: float) -> None:
+        self.name = name
+        self.born_offset: int = log.max_offset
+        self.acked_offset: int = -1
+        self.next_offset: int = -1
+        self.pace = Pace(now_s)
+        self._log = log
+        self._options = options
+        self._reports = Reports()
+        self._heard_s = now_s
+        self._spoke_s = now_s
+
+    # What comes
+
+    def received(self, data: bytes, now_s: float) -> bool:
+        """Take what the replica sent; True if its report moved. WireError: it says what cannot be true."""
+        self._heard_s = now_s
+        offset = self._reports.feed(data)
+        if offset is None:
+            return False
+        if offset > self._log.max_offset:
+            raise WireError(
+                f"the replica reports offset {offset}, but this log ends at {self._log.max_offset}: it follows another "
+                "master, or this one lost its tail; let the replica take over, or empty its store to copy the log anew"
+            )
+        if self.next_offset < 0:
+            self.next_offset = offset or self._last_segment_start()
+        moved = offset != self.acked_offset
+        self.acked_offset = offset
+        return moved
+
+    def _last_segment_start(self) -> int:
+        end = self._log.max_offset
+        return end - end % self._options.segment_bytes
+
+    # What goes
+
+    def output(self, frames_max: int, now_s: float) -> list[bytes | memoryview]:
+        """Buffers to be written now: frames, or a heartbeat if it is time for one. Empty: nothing to say.
+
+        WireError: the replica asked for what this log does not have any more.
+        """
+        if self.next_offset < 0:
+            return []
+        buffers: list[bytes | memoryview] = []
+        for _ in range(frames_max):
+            piece = self._next_piece(now_s)
+            if piece is None:
+                break
+            buffers += (HEADER.pack(self.next_offset, len(piece)), piece)
+            self.next_offset += len(piece)
+            self.pace.count(len(piece), now_s)
+        if not buffers and now_s - self._spoke_s >= self._options.ha_heartbeat_ms / 1000:
+            buffers.append(HEADER.pack(self.next_offset, 0))
+        if buffers:
+            self._spoke_s = now_s
+        return buffers
+
+    def _next_piece(self, now_s: float) -> memoryview | None:
+        log, options = self._log, self._options
+        room = min(log.confirm_offset - self.next_offset, options.ha_frame_bytes)
+        if options.ha_pace_enabled:
+            room = min(room, self.pace.room(options.ha_pace_bytes, now_s))
+        if room <= 0:
+            return None
+        found = log.read_from(self.next_offset)
+        if found is None or found[0] != self.next_offset:
+            if self.next_offset < log.min_offset:
+                raise WireError(
+                    f"the replica asks for offset {self.next_offset}, but this log begins at {log.min_offset}: what "
+                    "lay before has expired; empty the replica's store to copy the log anew"
+                )
+            return None
+        return found[1][:room]
+
+    # Time
+
+    def is_silent(self, now_s: float) -> bool:
+        """Nothing was heard for so long that the other end must be gone."""
+        return now_s - self._heard_s >= self._options.ha_silence_ms / 1000
+
+    def due_s(self) -> float:
+        """When to ask for output, or whether it is silent, even if nothing happens."""
+        silent_s = self._heard_s + self._options.ha_silence_ms / 1000
+        if self.next_offset < 0:
+            return silent_s
+        due_s = min(silent_s, self._spoke_s + self._options.ha_heartbeat_ms / 1000)
+        if self._options.ha_pace_enabled and self.next_offset < self._log.confirm_offset:
+            return min(due_s, self.pace.window_end_s)
+        return due_s
+
+    def in_sync(self) -> bool:
+        """It has reported, and is not too far behind to be waited for."""
+        return self.acked_offset >= 0 and self._log.max_offset - self.acked_offset < self._options.ha_gap_bytes_max
+
+
+def replicated_offset(links: list[Link], count: int) -> int:
+    """Up to where at least `count` different replicas have the log; -1: nowhere."""
+    if count == 1:
+        return max((link.acked_offset for link in links), default=-1)
+    best = -1
+    for link in links:
+        offset = link.acked_offset
+        if offset > best and sum(other.born_offset < offset <= other.acked_offset for other in links) >= count:
+            best = offset
+    return best
