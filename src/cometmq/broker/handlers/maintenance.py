@@ -13,7 +13,6 @@ from cometmq.broker.table import Entry
 from cometmq.errors import RequestError
 from cometmq.net.connection import Connection
 from cometmq.store.consumequeues import LMQ_PREFIX
-from cometmq.wire.bodies import HaStatus
 from cometmq.wire.codes import REQUEST_NAMES, Request, Response
 from cometmq.wire.command import Command, reply
 
@@ -58,9 +57,7 @@ def delete_log(broker: Broker, connection: Connection, request: Command) -> Comm
 
 
 def ha_status(broker: Broker, connection: Connection, request: Command) -> Command:
-    """A master without replicas: this version has no replication."""
-    status = HaStatus(master=True, master_commit_log_max_offset=broker.store.log.max_offset)
-    return reply(request, body=status.encode())
+    return reply(request, body=broker.replication.status().encode())
 
 
 # Request -> what it is about.
@@ -69,7 +66,6 @@ NOT_BUILT: Final = {
     Request.EXPORT_ROCKSDB_CONFIG_TO_JSON: "settings in RocksDB",
     Request.ADD_BROKER: "a container of several brokers",
     Request.REMOVE_BROKER: "a container of several brokers",
-    Request.EXCHANGE_BROKER_HA_INFO: "acting masters",
     Request.RESET_MASTER_FLUSH_OFFSET: "acting masters",
     Request.GET_BROKER_EPOCH_CACHE: "a controller",
     Request.NOTIFY_BROKER_ROLE_CHANGED: "a controller",
