@@ -45,6 +45,7 @@ from cometmq.broker.overload import LoopWatch, SendGate, make_families
 from cometmq.broker.periods import Periods
 from cometmq.broker.propertyfilters import PropertyFilters
 from cometmq.broker.registration import Registration
+from cometmq.broker.replication import HA_PORT_ABOVE, SYNC_MASTER, Replication, ha_port_of
 from cometmq.broker.sessions import Consumers, Producers
 from cometmq.broker.stats import Stats
 from cometmq.broker.timers import Timers
@@ -72,7 +73,6 @@ from cometmq.wire.message_id import UniqueIds, encode_offset_id, join_ids, offse
 logger = logging.getLogger(__name__)
 
 FAST_PORT_BELOW: Final = 2
-HA_PORT_ABOVE: Final = 1
 # What waits when the broker stops is answered within a second, or its connection is closed.
 STOP_GRACE_S: Final = 0.8
 DISPATCH_WAIT_S: Final = 5.0
@@ -126,8 +126,9 @@ class Broker:
         self.gate: SendGate = SendGate()
         self.families = make_families(self._config, self.watch, self.gate)
         self.nameservers: Registration = Registration(
-            self._config, self.topics, self.client, self.clock, self.port + HA_PORT_ABOVE
+            self._config, self.topics, self.client, self.clock, ha_port_of(settings.store_options, self.port)
         )
+        self.replication: Replication = Replication(self.clock)
         self.longpoll: LongPoll = LongPoll(partial(pull_again, self), self.soon, self._queue_end)
         self.server: Server = self._make_server(frozenset())
         self.fast_server: Server = self._make_server(MAIN_PORT_ONLY)
@@ -169,7 +170,7 @@ class Broker:
             is_batch_topic=self._batch_topics.__contains__,
         )
         self.store.on_failure = self._store_failed
-        self.must_wait = self.store.options.sync_flush
+        self.must_wait = self.store.options.sync_flush or self.store.options.broker_role == SYNC_MASTER
         self.gate.log = self.store.log
         self.gate.is_replica = self.store.options.is_slave
         self.background = Background(self.store, self._loop.call_soon_threadsafe)
@@ -183,8 +184,11 @@ class Broker:
             self.watch.start()
             await self.server.start(self.config.bind_address, self.port)
             await self.fast_server.start(self.config.bind_address, self.port - FAST_PORT_BELOW)
+            ha_port = ha_port_of(self.store.options, self.port)
+            await self.replication.start(self.store, self.background, self.config.bind_address, ha_port)
         except BaseException:
             await self._stop_serving(0)
+            await self.replication.stop()
             await self._close_store()
             raise
         for saver in self._savers.values():
@@ -206,6 +210,7 @@ class Broker:
         await self.client.stop()
         self.transactions.close()
         self.timers.finish()
+        await self.replication.stop()
         await self._await_dispatch()
         await self._save_all()
         await self._close_store()
@@ -231,7 +236,8 @@ class Broker:
         dispatcher = self.store.dispatcher
         for _ in range(round(DISPATCH_WAIT_S / DISPATCH_LOOK_S)):
             self.store.dispatch_now()
-            if not dispatcher.behind_bytes:
+            # What a replica has of a record whose rest will not come any more stays behind.
+            if not dispatcher.behind_bytes or self.store.options.is_slave:
                 return
             await asyncio.sleep(DISPATCH_LOOK_S)
         logger.warning("gave up waiting for dispatch at=%d log_end=%d", dispatcher.position, self.store.log.max_offset)
@@ -449,11 +455,12 @@ def _literal_bytes(host: str) -> bytes | None:
 def free_port() -> int:
     """A port that is free now, as are its neighbours for the second listener and for replication."""
     for _ in range(100):
-        with socket.socket() as main, socket.socket() as fast:
+        with socket.socket() as main, socket.socket() as fast, socket.socket() as replicas:
             main.bind(("127.0.0.1", 0))
             port: int = main.getsockname()[1]
             try:
                 fast.bind(("127.0.0.1", port - FAST_PORT_BELOW))
+                replicas.bind(("127.0.0.1", port + HA_PORT_ABOVE))
             except OSError:
                 continue
             return port
