@@ -1,6 +1,7 @@
 """Sending: SEND_MESSAGE in both spellings, and batches.
 
     checks           accept time, permission, name, closed topics, topic (made on demand), queue number
+    priority         a message with a priority goes to the queue of that number, or to the last one
     retry topics     a consumer that sends its failed message itself: too many tries go to the dead letters
     properties       region, trace switch and cluster are added, a unique id if there is none
     put              diverted to the schedule or timer topic if delayed; then into the log
@@ -38,6 +39,15 @@ if TYPE_CHECKING:
 
 UNIT_FLAG: Final = 1
 MULTI_TAG: Final = "MULTI_TAG"
+PRIORITY_DIGITS_MAX: Final = 9
+# What a message with a priority must not have.
+OTHER_KINDS: Final = (
+    Property.DELAY,
+    Property.TIMER_DELIVER_MS,
+    Property.TIMER_DELAY_SEC,
+    Property.TIMER_DELAY_MS,
+    Property.SHARDING_KEY,
+)
 
 STATUS_CODES: Final = {
     PutStatus.OK: Response.SUCCESS,
@@ -90,6 +100,8 @@ def _send(broker: Broker, connection: Connection, request: Command, header: Send
         if batch:
             raise RequestError(Response.MESSAGE_ILLEGAL, f"a batch cannot be sent to the retry topic {topic}")
         topic, queue_id, properties = _retry_or_dead_letter(broker, header, queue_id, properties, request.version)
+    if not batch and "_SYS_MSG_PRIORITY_\x01" in properties:
+        queue_id, properties = _by_priority(config, topic, queue_id, properties)
     if config.attributes and not batch:
         _check_keys(config, properties)
     unique_id = find(properties, Property.UNIQ_KEY)
@@ -130,6 +142,25 @@ def _with_marks(broker: Broker, properties: str) -> str:
     if properties.endswith("\x02"):
         return properties + broker.added_properties
     return f"{properties}\x02{broker.added_properties}" if properties else broker.added_properties
+
+
+def _by_priority(config: TopicConfig, topic: str, queue_id: int, properties: str) -> tuple[int, str]:
+    """The queue of a message with a priority: the higher, the higher. Other kinds of messages cannot have one."""
+    text = find(properties, Property.PRIORITY) or ""
+    if not (text.isascii() and text.isdecimal() and len(text) <= PRIORITY_DIGITS_MAX):
+        return queue_id, properties
+    if _is_of_other_kind(properties):
+        return queue_id, without(properties, Property.PRIORITY)
+    if topic != config.topic_name:
+        return queue_id, properties  # on its way to the dead letters
+    return max(0, min(int(text), config.write_queue_nums - 1)), properties
+
+
+def _is_of_other_kind(properties: str) -> bool:
+    """Part of a transaction, delayed, or ordered."""
+    if (find(properties, Property.TRAN_MSG) or "").lower() == "true":
+        return True
+    return any(find(properties, name) is not None for name in OTHER_KINDS)
 
 
 def _check_keys(config: TopicConfig, properties: str) -> None:
