@@ -1,7 +1,8 @@
 """Consumer groups of this broker: what each may do, and how one comes into being.
 
 A group is made by its first use (heartbeat, pull, send back), if `autoCreateSubscriptionGroup` allows, or by an
-operator. Configurations are values, as in `topics`: a change puts another one in its place.
+operator. Configurations are values, as in `topics`: a change puts another one in its place. With `enableLmq` every
+%LMQ% name is a group, which is never made and is in no file.
 
 The forbidden table bars a group from a topic: group -> topic -> bits, of which bit 2 means reading.
 
@@ -21,6 +22,7 @@ from cometmq.broker.attributes import GROUP_ATTRIBUTES, change_attributes
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.versions import first_version, next_version
 from cometmq.clock import Clock
+from cometmq.store.consumequeues import LMQ_PREFIX
 from cometmq.wire.bodies import DataVersion, SubscriptionGroupConfig, SubscriptionGroupTable
 from cometmq.wire.json_dialect import dumps_pretty
 
@@ -50,6 +52,8 @@ class Groups:
         self.forbidden: dict[str, dict[str, int]] = {}
         self.data_version: DataVersion = first_version(clock.now_ms())
         self.changes: int = 0
+        # Whether there are light queues (`enableLmq`).
+        self.has_light: bool = False
         self._config = config
         self._clock = clock
         self._on_change = on_change
@@ -58,11 +62,14 @@ class Groups:
     # Asking
 
     def get(self, name: str) -> SubscriptionGroupConfig | None:
-        return self.table.get(name)
+        found = self.table.get(name)
+        if found is None and self.has_light and name.startswith(LMQ_PREFIX):
+            return SubscriptionGroupConfig(group_name=name)
+        return found
 
     def find(self, name: str) -> SubscriptionGroupConfig | None:
         """The group, made now if it is not there and may be made."""
-        group = self.table.get(name)
+        group = self.get(name)
         if group is not None:
             return group
         config = self._config()

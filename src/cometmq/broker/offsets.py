@@ -9,6 +9,10 @@ text. On disk and on the wire the first two levels are one key, `topic@group`; R
 
     {"dataVersion":{...},"offsetTable":{"T@g":{0:250,1:7}},"pullOffsetTable":{...}}
 
+With light queues it is lmqConsumerOffset.json, where light groups, whose only queue is 0, are apart:
+
+    {...,"lmqOffsetTable":{"%LMQ%T@%LMQ%g":250}}
+
 The file is written every few seconds by a thread that reads the live tables: one queue map is copied whole, under the
 interpreter's lock, and queues need not agree with each other in time. So a crash takes offsets back by some seconds,
 never forward.
@@ -24,6 +28,7 @@ import msgspec
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.versions import first_version, next_version
 from cometmq.clock import Clock
+from cometmq.store.consumequeues import LMQ_PREFIX
 from cometmq.thinned import ThinnedLog
 from cometmq.wire.bodies import ConsumerOffsetTable, DataVersion
 
@@ -44,6 +49,8 @@ class Offsets:
     def __init__(self, config: Callable[[], BrokerConfig], clock: Clock) -> None:
         self.data_version: DataVersion = first_version(clock.now_ms())
         self.changes: int = 0
+        # Whether there are light queues (`enableLmq`).
+        self.has_light: bool = False
         self._config = config
         self._clock = clock
         self._committed: Table = {}
@@ -160,7 +167,8 @@ class Offsets:
 
     def restore(self, content: bytes) -> None:
         read = ConsumerOffsetTable.decode(content)
-        self._committed = _nested(read.offset_table)
+        light = {key: {0: offset} for key, offset in (read.lmq_offset_table or {}).items()}
+        self._committed = _nested(read.offset_table | light)
         self._pulled = _nested(read.pull_offset_table or {})
         self.data_version = read.data_version
 
@@ -171,11 +179,13 @@ class Offsets:
     def encode(self, version: DataVersion, line: str = "") -> bytes:
         """For any thread. `line` is what begins a line: nothing for the wire, a line feed for the file."""
         inner = line and line + "\t"
-        members = (
+        members = [
             ("dataVersion", _version_text(version, inner)),
-            ("offsetTable", _table_text(self._committed, inner)),
+            ("offsetTable", _table_text(self._committed, inner, self.has_light)),
             ("pullOffsetTable", _table_text(self._pulled, inner)),
-        )
+        ]
+        if self.has_light:
+            members.insert(1, ("lmqOffsetTable", _light_text(self._committed, inner)))
         return _object((f'"{name}":{text}' for name, text in members), line).encode()
 
     @staticmethod
@@ -211,19 +221,29 @@ def _version_text(version: DataVersion, line: str) -> str:
     return _object((f'"{name}":{value}' for name, value in members), line)
 
 
-def _table_text(table: Table, line: str) -> str:
+def _table_text(table: Table, line: str, without_light: bool = False) -> str:
     inner = line and line + "\t"
-    return _object(_entries(table, inner), line)
+    return _object(_entries(table, inner, without_light), line)
 
 
-def _entries(table: Table, line: str) -> Iterator[str]:
+def _light_text(table: Table, line: str) -> str:
+    entries = (
+        f"{_quoted(topic + '@' + group)}:{queues.get(0, 0)}"
+        for topic, groups in table.copy().items()
+        for group, queues in groups.copy().items()
+        if group.startswith(LMQ_PREFIX)
+    )
+    return _object(entries, line)
+
+
+def _entries(table: Table, line: str, without_light: bool) -> Iterator[str]:
     """The loop may change the tables meanwhile; `copy()` of a dictionary is one step for it."""
     before = line and line + "\t"
     between = "," + before
     count = 0
     for topic, groups in table.copy().items():
         for group, queues in groups.copy().items():
-            if queues:
+            if queues and not (without_light and group.startswith(LMQ_PREFIX)):
                 pairs = between.join([f"{queue_id}:{offset}" for queue_id, offset in sorted(queues.copy().items())])
                 yield f"{_quoted(topic + '@' + group)}:{{{before}{pairs}{line}}}"
             count += 1

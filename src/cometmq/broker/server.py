@@ -261,10 +261,20 @@ class Broker:
         self._load("topics.json", self.topics)
         self.topics.make_system_topics()
         self._note_batch_topics(self.topics.table.values())
-        self._load("consumerOffset.json", self.offsets)
+        self._load_offsets()
         self._load("subscriptionGroup.json", self.groups)
         self.groups.make_built_in_groups()
         self._load("consumerFilter.json", self.property_filters)
+
+    def _load_offsets(self) -> None:
+        """With light queues RocketMQ has another file for all offsets; without that, those from before count."""
+        name = "consumerOffset.json"
+        self._load(name, self.offsets)
+        if self.settings.store_options.lmq_enabled:
+            for table in (self.topics, self.groups, self.offsets):
+                table.has_light = True
+            self._load("lmqConsumerOffset.json", self.offsets)
+            self._savers[name] = self._savers.pop("lmqConsumerOffset.json")
 
     def _load(self, name: str, state: saving.Saved) -> None:
         path = Path(self.settings.store_options.path("config", name))

@@ -3,6 +3,7 @@
     first message      send -> create_in_send         from a template topic with the inherit bit (TBW102)
     failed message     heartbeat, send back           %RETRY%group and %DLQ%group, made without a template
     operator           update, delete
+    light queue        never made and in no file: with `enableLmq` every %LMQ% name is a topic of one queue
 
 A `TopicConfig` in the table is a value: a change puts another one in its place, so that whoever holds one sees no half
 change. Every change raises `changes`, makes a new data version, and is told to `on_change` with the topics that name
@@ -22,9 +23,10 @@ import msgspec
 from cometmq import names
 from cometmq.broker.attributes import TOPIC_ATTRIBUTES, change_attributes
 from cometmq.broker.config import BrokerConfig
-from cometmq.broker.systemtopics import PERM_INHERIT, system_topics
+from cometmq.broker.systemtopics import PERM_INHERIT, PERM_READ_WRITE, system_topics
 from cometmq.broker.versions import first_version, next_version
 from cometmq.clock import Clock
+from cometmq.store.consumequeues import LMQ_PREFIX
 from cometmq.thinned import ThinnedLog
 from cometmq.wire.bodies import DataVersion, TopicConfig, TopicConfigTable
 from cometmq.wire.json_dialect import dumps_pretty
@@ -49,6 +51,8 @@ class Topics:
         self.table: dict[str, TopicConfig] = {}
         self.data_version: DataVersion = first_version(clock.now_ms())
         self.changes: int = 0
+        # Whether there are light queues (`enableLmq`).
+        self.has_light: bool = False
         self._config = config
         self._clock = clock
         self._on_change = on_change
@@ -59,7 +63,10 @@ class Topics:
     # Asking
 
     def get(self, name: str) -> TopicConfig | None:
-        return self.table.get(name)
+        found = self.table.get(name)
+        if found is None and self.has_light and name.startswith(LMQ_PREFIX):
+            return TopicConfig(topic_name=name, read_queue_nums=1, write_queue_nums=1, perm=PERM_READ_WRITE)
+        return found
 
     def is_system(self, name: str) -> bool:
         """Made by servers; neither clients nor operators may redefine it."""

@@ -164,11 +164,15 @@ class ConsumeQueuePage(Body):
 
 
 class ConsumerOffsetTable(Body):
-    """Offsets by `topic@group` and queue id: what a slave copies, and the file consumerOffset.json."""
+    """Offsets by `topic@group` and queue id: what a slave copies, and the file consumerOffset.json.
+
+    Groups of light queues, which have no queue id, are apart.
+    """
 
     data_version: DataVersion = field(default_factory=DataVersion)
     offset_table: dict[str, dict[I32, I64]] = {}
     pull_offset_table: dict[str, dict[I32, I64]] | None = None
+    lmq_offset_table: dict[str, I64] | None = None
 
 
 class DelayOffsetTable(Body):
