@@ -1,0 +1,244 @@
+"""The embedded cluster: starting, talking, killing, restarting, moving time, and leaving nothing behind."""
+
+import asyncio
+import gc
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from cometmq.errors import CometError, ConfigError, NotRunning
+from cometmq.testing import Cluster, SyncCluster
+from tests.conftest import run
+
+
+def test_a_cluster_takes_messages_and_shows_them() -> None:
+    async def check() -> None:
+        async with Cluster(topics=["orders"]) as cluster, cluster.client() as client:
+            async with client.producer("pg") as producer:
+                receipt = await producer.send("orders", b"hello", tag="t")
+            (message,) = await cluster.messages("orders")
+            assert (message.body, message.tag, message.id) == (b"hello", "t", receipt.id)
+            place = cluster.broker.directory
+            assert (place / "store" / "commitlog").is_dir()
+        assert not place.exists(), "temporary files go with the cluster"
+
+    run(check())
+
+
+def test_a_given_directory_is_kept_and_can_be_used_again(tmp_path: Path) -> None:
+    async def check() -> None:
+        async with (
+            Cluster(topics=["orders"], directory=tmp_path) as cluster,
+            cluster.client() as client,
+            client.producer("pg") as producer,
+        ):
+            await producer.send("orders", b"kept")
+        async with Cluster(directory=tmp_path) as cluster:
+            assert [message.body for message in await cluster.messages("orders")] == [b"kept"]
+
+    run(check())
+
+
+def test_several_brokers_share_a_topic() -> None:
+    async def check() -> None:
+        async with Cluster(brokers=3, topics=["orders"], queues=1) as cluster, cluster.client() as client:
+            async with client.producer("pg") as producer:
+                receipts = [await producer.send("orders", b"x") for _ in range(9)]
+            assert {receipt.queue.broker_name for receipt in receipts} == {"broker-a", "broker-b", "broker-c"}
+            assert len(await cluster.messages("orders")) == 9
+
+    run(check())
+
+
+def test_settings_reach_the_brokers() -> None:
+    async def check() -> None:
+        settings = {"fileReservedTime": 5, "autoCreateTopicEnable": False}
+        async with Cluster(settings=settings) as cluster, cluster.client() as client, client.admin() as admin:
+            config = await admin.broker_config("broker-a")
+            assert (config["fileReservedTime"], config["autoCreateTopicEnable"]) == ("5", "false")
+
+    run(check())
+
+
+@pytest.mark.parametrize("kill", [False, True])
+def test_a_restarted_broker_has_every_message_that_was_acknowledged(kill: bool) -> None:
+    async def check() -> None:
+        async with Cluster(topics=["orders"]) as cluster, cluster.client() as client:
+            broker = cluster.broker
+            address = broker.address
+            async with client.producer("pg") as producer:
+                for number in range(50):
+                    await producer.send("orders", str(number).encode())
+                await broker.restart(kill=kill)
+                assert broker.address == address
+                assert broker.server.store.crashed is kill
+                await producer.send("orders", b"50")
+            bodies = sorted(int(message.body) for message in await cluster.messages("orders"))
+            assert bodies == list(range(51))
+
+    run(check())
+
+
+def test_a_killed_broker_saves_nothing_and_says_nothing() -> None:
+    async def check() -> None:
+        async with Cluster(topics=["orders"]) as cluster, cluster.client() as client, client.admin() as admin:
+            broker = cluster.broker
+            (queue, *_) = await admin.topic_queues("orders")
+            await admin.create_group("cg")
+            await admin.commit_offset("cg", queue, 7)  # saved to disk every 5 s, and at a clean stop
+            await broker.kill()
+            assert not broker.is_running
+            assert (broker.directory / "store" / "abort").exists()
+            with pytest.raises(NotRunning, match="start it first"):
+                _ = broker.server
+            with pytest.raises(CometError):
+                await admin.broker_figures(broker.address)
+            await broker.start()
+            assert await admin.committed_offsets("cg", "orders") == dict.fromkeys(
+                await admin.topic_queues("orders"), -1
+            )
+
+    run(check())
+
+
+def test_the_name_server_can_go_and_come_back() -> None:
+    async def check() -> None:
+        async with Cluster(topics=["orders"]) as cluster, cluster.client() as client:
+            address = cluster.namesrv
+            async with client.producer("pg") as producer:
+                await producer.send("orders", b"x")
+                await cluster.nameserver.stop()
+                await producer.send("orders", b"the route is still known")
+                await cluster.nameserver.start()
+                assert cluster.namesrv == address
+                await cluster.advance(40)  # brokers register every 30 s
+                assert len(await cluster.messages("orders")) == 2
+
+    run(check())
+
+
+async def arrived(cluster: Cluster, topic: str, count: int) -> list[bytes]:
+    while True:
+        found = await cluster.messages(topic)
+        if len(found) >= count:
+            return [message.body for message in found]
+        await asyncio.sleep(0.01)
+
+
+def test_moving_time_ends_delays() -> None:
+    async def check() -> None:
+        async with (
+            Cluster(topics=["orders"]) as cluster,
+            cluster.client() as client,
+            client.producer("pg") as producer,
+        ):
+            await producer.send("orders", b"level", delay_level=16)  # half an hour
+            await producer.send("orders", b"any", delay=600.0)
+            assert await cluster.messages("orders") == []
+            await cluster.advance(590)
+            assert await cluster.messages("orders") == []
+            await cluster.advance(20)
+            assert await arrived(cluster, "orders", 1) == [b"any"]
+            await cluster.advance(1200)
+            assert set(await arrived(cluster, "orders", 2)) == {b"level", b"any"}
+
+    run(check())
+
+
+def test_moving_time_keeps_brokers_and_clients_known() -> None:
+    async def check() -> None:
+        async with (
+            Cluster(topics=["orders"]) as cluster,
+            cluster.client() as client,
+            client.admin() as admin,
+            client.producer("pg") as producer,
+        ):
+            await producer.send("orders", b"x")
+            await cluster.advance(600)
+            assert [it.is_up for it in await admin.cluster_state()] == [True]
+            assert await admin.producer_connections("pg")
+            await producer.send("orders", b"y")
+
+    run(check())
+
+
+def test_arguments_that_cannot_be_are_refused_and_a_failed_start_leaves_nothing() -> None:
+    with pytest.raises(ConfigError, match="allowed are 1 to 26"):
+        Cluster(brokers=0)
+
+    async def check() -> None:
+        cluster = Cluster(settings={"brokerRole": "NOBODY"})
+        with pytest.raises(CometError):
+            await cluster.start()
+        with pytest.raises(NotRunning):
+            _ = Cluster().namesrv
+
+    before = threading.active_count()
+    run(check())
+    assert threading.active_count() == before
+
+
+def test_the_sync_cluster_serves_without_asyncio() -> None:
+    with SyncCluster(topics=["orders"], brokers=2) as cluster:
+        cluster.create_topic("more", queues=1)
+        assert cluster.messages("more") == []
+        before = cluster.now()
+        cluster.advance(60)
+        assert (cluster.now() - before).total_seconds() >= 60
+        cluster.broker.kill()
+        assert not cluster.broker.is_running
+        cluster.broker.start()
+        cluster.broker.restart()
+        assert cluster.messages("orders") == []
+        cluster.stop_nameserver()
+        cluster.start_nameserver()
+    cluster.stop()
+
+
+# 200 rounds take half a minute; COMETMQ_SOAK=1 runs them.
+ROUNDS = 200 if os.environ.get("COMETMQ_SOAK") else 20
+
+
+async def first_message() -> None:
+    async with Cluster(topics=["orders"]) as cluster, cluster.client() as client:
+        async with client.producer("pg") as producer:
+            await producer.send("orders", b"x")
+        assert len(await cluster.messages("orders")) == 1
+
+
+def held() -> dict[str, int]:
+    """What a process holds: files and sockets, threads, and objects of ours."""
+    gc.collect()
+    kinds = ("Broker", "NameServer", "Cluster", "Client", "Connection", "Store", "MovableClock")
+    mine = [type(it).__name__ for it in gc.get_objects() if str(type(it).__module__).startswith("cometmq.")]
+    counts = {kind: mine.count(kind) for kind in kinds}
+    descriptors = len(os.listdir("/proc/self/fd")) if Path("/proc/self/fd").exists() else 0
+    # The loop's own pool for blocking calls grows to its bound and stays.
+    threads = [it for it in threading.enumerate() if not it.name.startswith("asyncio_")]
+    return {**counts, "descriptors": descriptors, "threads": len(threads)}
+
+
+def resident_kib() -> int:
+    status = Path("/proc/self/status")
+    if not status.exists():
+        return 0
+    (line,) = [it for it in status.read_text().splitlines() if it.startswith("VmRSS")]
+    return int(line.split()[1])
+
+
+def test_many_clusters_in_one_process_leave_nothing_behind() -> None:
+    async def check() -> None:
+        for _ in range(5):  # caches, pools and lazy imports fill
+            await first_message()
+        tasks = len(asyncio.all_tasks())
+        before, resident_before = held(), resident_kib()
+        for _ in range(ROUNDS):
+            await first_message()
+        assert len(asyncio.all_tasks()) == tasks
+        assert held() == before
+        grown_kib = resident_kib() - resident_before
+        assert grown_kib < 8 * 1024, f"{grown_kib} KiB more after {ROUNDS} clusters"
+
+    run(check(), timeout_s=300)
