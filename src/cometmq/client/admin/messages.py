@@ -176,7 +176,12 @@ class MessageAdmin(OffsetAdmin):
             return self._messages(response, master.name)
 
         answers = await each(await self.masters_of(name), ask)
-        found = {message.offset_id: message for messages in answers for message in messages if message.topic == topic}
+        found = {
+            message.offset_id: message
+            for messages in answers
+            for message in messages
+            if message.queue is not None and message.queue.topic == topic
+        }
         return sorted(found.values(), key=lambda message: message.stored_ms)
 
     async def _by_offset_id(self, offset_id: str) -> Message[bytes]:
