@@ -38,7 +38,8 @@ from cometmq.errors import (
     SendTimeout,
     TooManyCalls,
 )
-from cometmq.wire.command import Command
+from cometmq.wire.codes import Language
+from cometmq.wire.command import JSON, OUR_VERSION, ROCKETMQ, Command
 from cometmq.wire.headers import SendMessageResponse
 
 if TYPE_CHECKING:
@@ -71,6 +72,8 @@ class Sender:
         self._monotonic = instance.clock.monotonic
         self._net = instance.net
         self._brokers = instance.brokers
+        self._form = ROCKETMQ if instance.options.binary_headers else JSON
+        self._is_watched = options.latency_faults or instance.options.vip_channel
         self._targets: dict[str, Target] = {}
 
     async def send(
@@ -109,7 +112,12 @@ class Sender:
             if options.attempt_timeout is not None and len(tried) < attempts_max:
                 left_s = min(left_s, options.attempt_timeout)
             try:
-                receipt = await self._attempt(outgoing, lane, left_s)
+                address = self._brokers.master(lane.broker)
+                if address is None or self._is_watched or self.hooks:
+                    receipt = await self._attempt(outgoing, lane, left_s)
+                else:  # the usual case, 1 us faster than with nothing to do around it
+                    response = await self._net.call(address, self._request(outgoing, lane), left_s)
+                    receipt = read_receipt(response, outgoing, lane)
             except (CallError, BrokerError, BrokerUnknown) as error:
                 failure = error
                 if not self._may_retry(error, soon):
@@ -131,7 +139,7 @@ class Sender:
         if self.instance.options.vip_channel:
             address = vip_address(address)
         context = self.hooks.begin(self.group, outgoing, lane, address) if self.hooks else None
-        command = self.instance.request(outgoing.code, lane.ext(outgoing), outgoing.packed)
+        command = self._request(outgoing, lane)
         began_s = self._monotonic()
         try:
             response = await self._net.call(address, command, timeout_s)
@@ -150,6 +158,12 @@ class Sender:
             self._end(context, receipt, None)
         return receipt
 
+    def _request(self, outgoing: Outgoing, lane: Lane) -> Command:
+        """`Instance.request`, without the way there: every message passes here."""
+        return Command(
+            outgoing.code, Language.PYTHON, OUR_VERSION, 0, 0, None, lane.ext(outgoing), outgoing.packed, self._form
+        )
+
     def write_oneway(self, outgoing: Outgoing, pick: Pick | None) -> bool:
         """Hand a message to its connection, now. False if route or connection are not there or the peer is slow."""
         route = self.instance.known_route(outgoing.topic)
@@ -166,7 +180,7 @@ class Sender:
         if connection is None or not connection.is_writable:
             return False
         context = self.hooks.begin(self.group, outgoing, lane, address) if self.hooks else None
-        connection.send_oneway(self.instance.request(outgoing.code, lane.ext(outgoing), outgoing.packed))
+        connection.send_oneway(self._request(outgoing, lane))
         self._end(context, None, None)
         return True
 
@@ -180,8 +194,7 @@ class Sender:
         if self.instance.options.vip_channel:
             address = vip_address(address)
         context = self.hooks.begin(self.group, outgoing, lane, address) if self.hooks else None
-        command = self.instance.request(outgoing.code, lane.ext(outgoing), outgoing.packed)
-        await self._net.send_oneway(address, command, timeout_s)
+        await self._net.send_oneway(address, self._request(outgoing, lane), timeout_s)
         self._end(context, None, None)
 
     # Queues

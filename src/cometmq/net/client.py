@@ -79,22 +79,22 @@ class Client:
 
     async def call(self, address: str, command: Command, timeout_s: float) -> Command:
         """Send a request and await its answer, whatever its code; raises CallError."""
-        clock = self._endpoint.clock
-        deadline_s = clock.monotonic() + timeout_s
-        call, response = await self._call_once(address, command, timeout_s)
+        call = self._launch(address, command, False, timeout_s, asyncio.get_running_loop().create_future(), None)
+        response = await self._answer(call)
         if response.code != Response.GO_AWAY:
             return response
         self._retire(address, call.connection)
-        _, response = await self._call_once(address, command, deadline_s - clock.monotonic())
+        left_s = call.deadline_s - self._endpoint.clock.monotonic()
+        call = self._launch(address, command, False, left_s, asyncio.get_running_loop().create_future(), None)
+        response = await self._answer(call)
         if response.code == Response.GO_AWAY:
             raise SendFailed(_twice_away(address))
         return response
 
-    async def _call_once(self, address: str, command: Command, timeout_s: float) -> tuple[Call, Command]:
-        future: asyncio.Future[Command] = asyncio.get_running_loop().create_future()
-        call = self._launch(address, command, False, timeout_s, future, None)
+    async def _answer(self, call: Call) -> Command:
+        assert call.future is not None
         try:
-            return call, await future
+            return await call.future
         except asyncio.CancelledError:
             self._endpoint.calls.give_up(call)
             raise
