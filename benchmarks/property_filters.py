@@ -1,13 +1,12 @@
-"""What a property filter costs, and what RocketMQ's filter bitmaps would change about that.
+"""What a property filter costs.
 
     python -m benchmarks.property_filters [--messages N]
     PYTHONPATH=build/compiled python -m benchmarks.property_filters      the compiled build
 
     evaluate    one expression on the properties of one message: decoded before, and from the bytes of a record
-    put         a message into log, queue and index; with bitmaps also the evaluation of every group's expression and
-                the record beside the queue that keeps the outcome
-    look        one message that a pull looks at and does not want: by evaluating the expression on its record, by its
-                bitmap, and by its tag
+    put         a message into log, queue and index
+    look        one message that a pull looks at and does not want: by evaluating the expression on its record, and by
+                its tag
 
 Times are CPU of this process in microseconds for one message.
 """
@@ -21,15 +20,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from cometmq.broker.sql import Filter, Properties, compile_filter
+from cometmq.broker.sql import Properties, compile_filter
 from cometmq.clock import SystemClock
-from cometmq.store.consumequeue_ext import ExtUnit
 from cometmq.store.disk import OsDisk
 from cometmq.store.options import StoreOptions
 from cometmq.store.puts import AppendRequest
 from cometmq.store.store import Store
-from cometmq.wire import bloom
-from cometmq.wire.properties import decode, decode_text
+from cometmq.wire.properties import decode
 
 TOPIC = "BenchmarkTest"
 BODY = bytes(1024)
@@ -43,7 +40,6 @@ EXPRESSIONS = (
     "region IN ('us', 'cn') AND size > 10",
     "size BETWEEN 20 AND 90 OR customer STARTSWITH 'x-'",
 )
-POSITIONS = bloom.bit_positions("group0", TOPIC)
 
 
 def cpu_us(act: Callable[[], object], count: int) -> float:
@@ -57,29 +53,9 @@ def cpu_us(act: Callable[[], object], count: int) -> float:
     return best / count * 1e6
 
 
-def bitmap_of(filters: list[Filter], positions: list[list[int]]) -> Callable[[str, str], bytes]:
-    """The groups whose expressions want a message, as RocketMQ notes them."""
-
-    def note(_topic: str, properties: str) -> bytes:
-        table = decode_text(properties)
-        bits = 0
-        for one, places in zip(filters, positions, strict=True):
-            if one.matches(table):
-                for place in places:
-                    bits |= 1 << place
-        return bits.to_bytes(bloom.BITS // 8, "little")
-
-    return note
-
-
-def filled(root: str, messages: int, groups: int) -> tuple[Store, float]:
-    """A store with messages, and what each cost to put. Bitmaps for `groups` groups, none if that is 0."""
-    options: dict[str, Any] = {"segment_bytes": 1 << 30, "queue_ext_enabled": groups > 0}
-    store = Store(StoreOptions(root_dir=root, **options), OsDisk(), SystemClock())
-    if groups:
-        filters = [compile_filter(EXPRESSIONS[number % len(EXPRESSIONS)]) for number in range(groups)]
-        positions = [bloom.bit_positions(f"group{number}", TOPIC) for number in range(groups)]
-        store.dispatcher.bitmap_of = bitmap_of(filters, positions)
+def filled(root: str, messages: int) -> tuple[Store, float]:
+    """A store with messages, and what each cost to put."""
+    store = Store(StoreOptions(root_dir=root, segment_bytes=1 << 30), OsDisk(), SystemClock())
     began_s = time.process_time()
     for _ in range(messages):
         store.put(AppendRequest(TOPIC, 0, BODY, PROPERTIES))
@@ -105,10 +81,6 @@ def evaluate(matches: Callable[[Properties], bool], record: bytes) -> bool:
     return matches(decode(record))
 
 
-def by_bitmap(_code: int | None, unit: ExtUnit | None) -> bool:
-    return unit is None or all(unit.bitmap[place >> 3] >> (place & 7) & 1 for place in POSITIONS)
-
-
 def main() -> None:
     arguments = argparse.ArgumentParser(description="what a property filter costs")
     arguments.add_argument("--messages", type=int, default=20_000)
@@ -121,18 +93,11 @@ def main() -> None:
         print(f"evaluate {text:52} {alone:6.2f}   from bytes {whole:6.2f}")
     wants = compile_filter(EXPRESSIONS[2]).matches
     with tempfile.TemporaryDirectory() as root:
-        store, put_us = filled(root, messages, 0)
-        print(f"put      without bitmaps {put_us:35.2f}")
+        store, put_us = filled(root, messages)
+        print(f"put {put_us:56.2f}")
         print(f"look     by expression {look_us(store, record_filter=partial(evaluate, wants)):37.2f}")
         print(f"look     by tag {look_us(store, unit_filter=lambda code, unit: code == 7):44.2f}")
         store.close()
-    for groups in (1, 10):
-        with tempfile.TemporaryDirectory() as root:
-            store, put_us = filled(root, messages, groups)
-            print(f"put      with bitmaps of {groups:2} groups {put_us:28.2f}")
-            if groups == 1:
-                print(f"look     by bitmap {look_us(store, unit_filter=by_bitmap):41.2f}")
-            store.close()
 
 
 if __name__ == "__main__":

@@ -79,7 +79,7 @@ def test_what_is_dispatched_from_the_golden_log_is_what_java_read(tmp_path: Path
     checked = 0
     for golden in golden_messages("clean"):
         notice = notices[golden["topic"], golden["queueId"], golden["queueOffset"] + 1]
-        properties = decode_text(notice[6])
+        properties = decode_text(notice[5])
         assert notice[3] == (java_string_hash(properties["TAGS"]) if "TAGS" in properties else 0)
         assert notice[4] == golden["storeTimestamp"]
         client_added = {"MIN_OFFSET", "MAX_OFFSET"}

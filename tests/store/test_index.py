@@ -385,7 +385,7 @@ def test_files_that_only_know_deleted_messages_go_but_never_the_last() -> None:
 
 def test_properties_of_the_dispatched_message_are_those_of_the_record() -> None:
     seen: list[str] = []
-    parts = Parts(on_arrival=lambda *notice: seen.append(str(notice[6])))
+    parts = Parts(on_arrival=lambda *notice: seen.append(str(notice[5])))
     parts.put(KEYS="k1", TAGS="TagA")
     assert decode_text(seen[0]) == {"KEYS": "k1", "TAGS": "TagA"}
 

@@ -92,7 +92,6 @@ class LongPoll:
         next_offset: int,
         tag_code: int,
         _store_time_ms: int,
-        _bitmap: bytes | None,
         properties: str,
     ) -> None:
         """A message was dispatched; `next_offset` is the queue's end behind it."""
@@ -135,6 +134,9 @@ class LongPoll:
 
     def close(self) -> None:
         self._closed = True
+        self.wake_all()
+
+    def wake_all(self) -> None:
         for queues in self._parked.values():
             for waiters in queues.values():
                 for waiter in waiters:

@@ -170,7 +170,6 @@ class ConsumeQueues:
         tags_code: int,
         store_time_ms: int,
         queue_offset: int,
-        bitmap: bytes | None = None,
     ) -> bool:
         """Put the unit of one message; True unless it was there already."""
         queues = self.topics.get(topic)
@@ -184,7 +183,7 @@ class ConsumeQueues:
         if self.options.queue_ext_enabled and physical_offset + size > queue.max_physical:
             ext = self.ext(topic, queue_id)
             if ext is not None:
-                tags_code = ext.put(tags_code, store_time_ms, bitmap or b"")
+                tags_code = ext.put(tags_code, store_time_ms, b"")
         if not queue.put(physical_offset, size, tags_code, queue_offset, self.damages, self.strict):
             return False
         if not queue.waiting:
