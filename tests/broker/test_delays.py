@@ -341,7 +341,7 @@ def test_a_broker_that_is_not_the_master_delivers_nothing(tmp_path: Path) -> Non
         clock = ManualClock()
         async with running_broker(tmp_path, clock) as broker, Peer.of(broker) as peer:
             await peer.send("TopicA", properties={"DELAY": "1"})
-        async with running_broker(tmp_path, clock, brokerId=1) as broker:
+        async with running_broker(tmp_path, clock, brokerRole="SLAVE", brokerId=1) as broker:
             await _advance(clock, 5)
             assert stored(broker, "TopicA") == []
         async with running_broker(tmp_path, clock) as broker:

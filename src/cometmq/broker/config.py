@@ -121,12 +121,17 @@ class BrokerConfig:
     force_register: bool = setting("forceRegister", True, NOW)
     disappear_after_start_ms: int = setting("disappearTimeAfterStart", -1, least=-1)
 
-    # Replicas: modes that are refused until they are built
+    # Replicas
     acting_master_enabled: bool = setting("enableSlaveActingMaster", False, NEVER)
+    remote_escape_enabled: bool = setting("enableRemoteEscape", False)
+    skip_pre_online: bool = setting("skipPreOnline", False, NEVER)
+    heartbeat_interval_ms: int = setting("brokerHeartbeatInterval", 1_000, least=1)
+    not_active_timeout_ms: int = setting("brokerNotActiveTimeoutMillis", 10_000, NOW, least=1)
+    member_sync_interval_ms: int = setting("syncBrokerMemberGroupPeriod", 1_000, least=1)
+    total_replicas: int = setting("totalReplicas", 1, NEVER, least=1)
+    # Modes that are refused: not built
     controller_mode: bool = setting("enableControllerMode", False, NEVER)
     dledger_enabled: bool = setting("enableDLegerCommitLog", False, NEVER)
-    skip_pre_online: bool = setting("skipPreOnline", False, NEVER)
-    total_replicas: int = setting("totalReplicas", 1, NEVER, least=1)
 
     # Figures
     commercial_bytes_per_message: int = setting("commercialSizePerMsg", 4_096, NOW, least=1)

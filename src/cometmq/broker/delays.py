@@ -90,6 +90,12 @@ class Delays:
         self._confirmed = dict(read.offset_table)
         self.version = read.data_version
 
+    def follow(self, other: DelayOffsetTable) -> None:
+        """Go on where another broker of the replica group is."""
+        self.offsets = dict(other.offset_table)
+        self.version = other.data_version
+        self.confirm(dict(other.offset_table))
+
     def snapshot(self) -> Callable[[], bytes]:
         content = {"dataVersion": self.version, "offsetTable": dict(sorted(self._confirmed.items()))}
         return lambda: dumps_pretty(content)

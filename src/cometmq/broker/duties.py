@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from cometmq.broker.delays import FIRST_ROUND_MS, ROUND_MS
 from cometmq.broker.periods import Periods
@@ -29,6 +29,9 @@ from cometmq.store.workers import ThreadWorker
 
 if TYPE_CHECKING:
     from cometmq.broker.server import Broker
+
+
+THREADS_LOOK_S: Final = 0.005
 
 
 class Duties:
@@ -63,6 +66,17 @@ class Duties:
         """Nothing by the clock any more."""
         self._periods.stop()
         self.is_on = False
+
+    async def stop(self) -> None:
+        """Another broker does it from now on."""
+        self.pause()
+        broker = self._broker
+        broker.transactions.close()
+        broker.timers.finish()
+        while broker.timers.is_writing:  # noqa: ASYNC110 - threads end it, not tasks
+            await asyncio.sleep(THREADS_LOOK_S)
+        broker.timers.close()
+        self._is_open = False
 
     def _start_delays(self) -> None:
         broker = self._broker

@@ -158,10 +158,18 @@ class Groups:
             self._sorted_names = None
             self.changes += 1
 
-    # The file
+    # The file, and what a replica copies
 
     def restore(self, content: bytes) -> None:
-        read = SubscriptionGroupTable.decode(content)
+        self._replace(SubscriptionGroupTable.decode(content))
+
+    def follow(self, master: SubscriptionGroupTable) -> None:
+        """Be as the master is, version included."""
+        self._replace(master)
+        self.changes += 1
+        self._on_change()
+
+    def _replace(self, read: SubscriptionGroupTable) -> None:
         self.table = {
             name: group if group.group_name else msgspec.structs.replace(group, group_name=name)
             for name, group in read.subscription_group_table.items()

@@ -10,7 +10,7 @@ import logging
 from pathlib import Path
 
 from cometmq import statefile
-from cometmq.broker.config import BROKER_INERT, BrokerConfig
+from cometmq.broker.config import BROKER_INERT, MASTER_ID, BrokerConfig
 from cometmq.errors import RequestError, WireError
 from cometmq.settings import Live, SettingError, read, read_inert, settings_of, texts_of
 from cometmq.store.options import EXPLAINED_KEYS, StoreOptions
@@ -100,7 +100,7 @@ def load(texts: dict[str, str]) -> LiveSettings:
     if strangers:
         logger.warning("unknown settings, kept without effect: %s", ", ".join(strangers))
     _refuse_modes(config, store_options)
-    return LiveSettings(config, store_options, read_inert(WITHOUT_EFFECT, unknown))
+    return LiveSettings(_settle_id(config, store_options), store_options, read_inert(WITHOUT_EFFECT, unknown))
 
 
 def _read(
@@ -117,8 +117,16 @@ def _refuse_modes(config: BrokerConfig, store_options: StoreOptions) -> None:
         ("enableDLegerCommitLog", config.dledger_enabled, "use a master and a replica"),
         ("duplicationEnable", store_options.duplication_enabled, "use a master and a replica"),
         ("enableControllerMode", config.controller_mode, "set the roles in the settings file"),
-        ("brokerRole=SLAVE", store_options.is_slave, "replicas are not built in this version"),
-        ("enableSlaveActingMaster", config.acting_master_enabled, "replicas are not built in this version"),
     ):
         if asked:
             raise SettingError(f"{key} is not supported by this version: {instead}")
+
+
+def _settle_id(config: BrokerConfig, store_options: StoreOptions) -> BrokerConfig:
+    """0 is the master's, and the master has no other."""
+    if store_options.is_slave and config.broker_id == MASTER_ID:
+        raise SettingError("brokerRole=SLAVE needs a brokerId above 0, which no other broker of its name has")
+    if store_options.is_slave or config.broker_id == MASTER_ID:
+        return config
+    logger.warning("ignored setting key=brokerId value=%d: a master has the id 0", config.broker_id)
+    return dataclasses.replace(config, broker_id=MASTER_ID)

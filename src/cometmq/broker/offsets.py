@@ -172,6 +172,17 @@ class Offsets:
         self._pulled = _nested(read.pull_offset_table or {})
         self.data_version = read.data_version
 
+    def follow(self, master: ConsumerOffsetTable) -> None:
+        """Take over what another broker of the replica group has; groups that it does not know stay."""
+        for mine, theirs in (
+            (self._committed, master.offset_table),
+            (self._pulled, master.pull_offset_table or {}),
+        ):
+            for topic, groups in _nested(theirs).items():
+                mine.setdefault(topic, {}).update(groups)
+        self.data_version = master.data_version
+        self.changes += 1
+
     def snapshot(self) -> Callable[[], bytes]:
         version = self.data_version
         return lambda: self.encode(version, line="\n")

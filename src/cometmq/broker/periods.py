@@ -22,6 +22,11 @@ class Periods:
 
         self._timers[name] = self._clock.call_later(first_s, tick)
 
+    def cancel(self, name: str) -> None:
+        timer = self._timers.pop(name, None)
+        if timer is not None:
+            timer.cancel()
+
     def stop(self) -> None:
         for timer in self._timers.values():
             timer.cancel()

@@ -4,6 +4,9 @@
     every 30 s     the same again (registerNameServerPeriod, within 10 and 60 s; first after 10 s)
     topic changed  a registration with just the changed topics, at once
     stop           unregistered everywhere, before anything else stops
+    isolated       nothing of it, until `join` (membership.py)
+
+The answer tells a replica where its master is, and that it is gone if it is not told.
 
 Name servers know nothing of each other, so each is told by itself, all at the same time; one that does not answer
 costs the others nothing and is told again next time.
@@ -28,7 +31,13 @@ from cometmq.wire.bodies import KVTable, RegisterBrokerBody, TopicConfig, TopicC
 from cometmq.wire.codes import Request, Response
 from cometmq.wire.command import request as new_request
 from cometmq.wire.hashing import crc31
-from cometmq.wire.headers import QueryDataVersion, QueryDataVersionResponse, RegisterBroker, UnregisterBroker
+from cometmq.wire.headers import (
+    QueryDataVersion,
+    QueryDataVersionResponse,
+    RegisterBroker,
+    RegisterBrokerResponse,
+    UnregisterBroker,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +47,9 @@ PERIOD_MS_MAX: Final = 60_000
 UNREGISTER_LIMIT_S: Final = 3.0
 TOLD_LIMIT_S: Final = 3.0
 PERM_READ_WRITE: Final = 6
+
+# Told the addresses of the master, for requests and for the log; None while name servers know of none.
+OnMaster = Callable[[str | None, str | None], object]
 
 
 class Turn:
@@ -60,6 +72,8 @@ class Registration:
     ) -> None:
         self.address: str = ""
         self.sent: int = 0
+        self.is_isolated: bool = False
+        self.on_master: OnMaster = _ignore
         self._config = config
         self._topics = topics
         self._client = client
@@ -74,13 +88,28 @@ class Registration:
     def name_servers(self) -> list[str]:
         return [address.strip() for address in self._config().namesrv_addresses.split(";") if address.strip()]
 
+    @property
+    def ha_address(self) -> str:
+        """Where replicas get the log."""
+        config = self._config()
+        return f"{config.broker_ip2 or config.advertised_host}:{self._ha_port}"
+
     async def start(self, address: str) -> None:
         """Register everywhere, and return when every name server has answered or had its time."""
         self.address = address
         self._from_s = self._clock.monotonic() + max(0, self._config().disappear_after_start_ms) / 1000
         self._timer = self._clock.call_later(FIRST_PERIOD_S, self._tick)
+        await self.register()
+
+    async def register(self) -> None:
+        """The whole table, everywhere, now."""
         self._tell([])
         await self._settle(None)
+
+    async def join(self) -> None:
+        """Out of isolation."""
+        self.is_isolated = False
+        await self.register()
 
     async def stop(self) -> None:
         self._stopped = True
@@ -90,7 +119,7 @@ class Registration:
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
-        if self.address:
+        if self.address and not self.is_isolated:
             await asyncio.gather(*(self._unregister(server) for server in self.name_servers))
 
     def announce(self, changed: Sequence[TopicConfig]) -> None:
@@ -110,7 +139,7 @@ class Registration:
     # Whom to tell what
 
     def _tell(self, changed: Sequence[TopicConfig]) -> None:
-        if self._clock.monotonic() < self._from_s:
+        if self.is_isolated or self._clock.monotonic() < self._from_s:
             return
         for server in self.name_servers:
             turn = self._turns.setdefault(server, Turn())
@@ -171,8 +200,9 @@ class Registration:
             broker_name=config.broker_name,
             broker_addr=self.address,
             cluster_name=config.cluster_name,
-            ha_server_addr=f"{config.broker_ip2 or config.advertised_host}:{self._ha_port}",
+            ha_server_addr=self.ha_address,
             broker_id=config.broker_id,
+            heartbeat_timeout_ms=config.not_active_timeout_ms if config.acting_master_enabled else None,
             enable_acting_master=config.acting_master_enabled,
             body_crc32=crc31(body),
         )
@@ -182,6 +212,8 @@ class Registration:
         if answer.code != Response.SUCCESS:
             logger.warning("refused registration name_server=%s code=%d cause=%s", server, answer.code, answer.remark)
             return False
+        told_back = RegisterBrokerResponse.decode(answer.ext)
+        self.on_master(told_back.master_addr or None, told_back.ha_server_addr or None)
         if answer.body and topics is None:
             self._topics.set_ordered(KVTable.decode(answer.body).table)
         return True
@@ -202,3 +234,6 @@ class Registration:
             )
         except CometError as error:
             logger.warning("fail unregistration name_server=%s cause=%s", server, error)
+
+
+def _ignore(_master: str | None, _ha_address: str | None) -> None: ...

@@ -30,9 +30,10 @@ from pathlib import Path
 from typing import Final
 
 from cometmq.broker import saving
-from cometmq.broker.config import MASTER_ID, BrokerConfig
+from cometmq.broker.config import BrokerConfig
 from cometmq.broker.delays import Delays
 from cometmq.broker.duties import Duties
+from cometmq.broker.following import Following
 from cometmq.broker.groups import Groups
 from cometmq.broker.handlers import HANDLERS, clients
 from cometmq.broker.handlers.pull import pull_again
@@ -40,6 +41,7 @@ from cometmq.broker.hooks import SendHooks
 from cometmq.broker.live import LiveSettings
 from cometmq.broker.locks import QueueLocks
 from cometmq.broker.longpoll import SWEEP_MS, LongPoll
+from cometmq.broker.membership import Membership
 from cometmq.broker.offsets import Offsets
 from cometmq.broker.overload import LoopWatch, SendGate, make_families
 from cometmq.broker.periods import Periods
@@ -60,6 +62,7 @@ from cometmq.net.connection import Connection
 from cometmq.net.dispatch import Dispatcher
 from cometmq.net.limits import CLIENT_LIMITS, Limits
 from cometmq.net.server import Server
+from cometmq.store import timerfollowing
 from cometmq.store.background import Background
 from cometmq.store.disk import Disk, OsDisk
 from cometmq.store.puts import AppendRequest
@@ -129,6 +132,10 @@ class Broker:
             self._config, self.topics, self.client, self.clock, ha_port_of(settings.store_options, self.port)
         )
         self.replication: Replication = Replication(self.clock)
+        self.is_replica: bool = settings.store_options.is_slave
+        self.following: Following = Following(self)
+        self.membership: Membership = Membership(self)
+        self.nameservers.on_master = self.membership.registered
         self.longpoll: LongPoll = LongPoll(partial(pull_again, self), self.soon, self._queue_end)
         self.server: Server = self._make_server(frozenset())
         self.fast_server: Server = self._make_server(MAIN_PORT_ONLY)
@@ -172,13 +179,17 @@ class Broker:
         self.store.on_failure = self._store_failed
         self.must_wait = self.store.options.sync_flush or self.store.options.broker_role == SYNC_MASTER
         self.gate.log = self.store.log
-        self.gate.is_replica = self.store.options.is_slave
+        # One that may act as the master is asked, and its store refuses.
+        self.gate.is_replica = self.is_replica and not self.config.acting_master_enabled
+        self.nameservers.is_isolated = self.membership.starts_isolated
         self.background = Background(self.store, self._loop.call_soon_threadsafe)
         try:
             self._load("delayOffset.json", self.delays)
             self._load("transactionMetrics", self.transactions.counts)
             self._load("timermetrics", self.timers.counts)
-            if self.config.broker_id == MASTER_ID:
+            if self.is_replica:
+                timerfollowing.forget_own(self.disk, self.store.options)
+            elif not self.nameservers.is_isolated:
                 self.duties.open()
             self.background.start()
             self.watch.start()
@@ -196,11 +207,14 @@ class Broker:
         self.stats.start(self.store)
         self._start_timers()
         await self.nameservers.start(self.address)
+        self.membership.start()
         log_storage(self.store.options.root_dir)
         logger.info("started broker name=%s address=%s", self.config.broker_name, self.address)
 
     async def stop(self) -> None:
+        await self.membership.stop()
         await self.nameservers.stop()
+        await self.following.stop()
         self._periods.stop()
         self.duties.pause()
         self.longpoll.close()
@@ -418,7 +432,9 @@ class Broker:
         every("filters", lambda: 10.0, self._save_filters, 10)
         every("notices", lambda: 15.0, partial(clients.tell_postponed, self), 30)
         every("slow groups", lambda: 180.0, self._protect, 180)
-        if self.config.broker_id == MASTER_ID:
+        if self.is_replica:
+            self.following.start()
+        elif not self.nameservers.is_isolated:
             self.duties.start()
 
     def _sweep_s(self) -> float:

@@ -44,6 +44,12 @@ class PendingTimers:
         self.table = read.timing_count
         self.version = read.data_version
 
+    def follow(self, other: TimerCounts) -> None:
+        """Be as another broker of the replica group is."""
+        self.table = other.timing_count
+        self.version = other.data_version
+        self.changes += 1
+
     def snapshot(self) -> Callable[[], bytes]:
         content = TimerCounts(data_version=self.version, timing_count=dict(self.table))
         return content.encode

@@ -107,6 +107,8 @@ class Timers:
 
     def open(self, store: Store, files: TimerFiles, worker: Worker, load: Load) -> None:
         """`worker` syncs files, `load` brings pages into memory. The store has recovered; now the timers do."""
+        self._due = self._recount = self._loaded_for = self._mark = None
+        self._is_loading = self._is_unsaved = False
         self._store = store
         self.files = files
         self._worker = worker

@@ -203,10 +203,18 @@ class Topics:
         self._sorted_names = None
         return missing if missing or dropped else None
 
-    # The file
+    # The file, and what a replica copies
 
     def restore(self, content: bytes) -> None:
-        read = TopicConfigTable.decode(content)
+        self._replace(TopicConfigTable.decode(content))
+
+    def follow(self, master: TopicConfigTable) -> None:
+        """Be as the master is, version included."""
+        self._replace(master)
+        self.changes += 1
+        self._on_change([])
+
+    def _replace(self, read: TopicConfigTable) -> None:
         self.table = {
             name: topic if topic.topic_name else msgspec.structs.replace(topic, topic_name=name)
             for name, topic in read.topic_config_table.items()

@@ -19,10 +19,12 @@ from __future__ import annotations
 from struct import Struct
 from typing import Final, NamedTuple
 
+from cometmq.errors import WireError
 from cometmq.store.disk import Disk, File
 
 TIMERCHECK_BYTES: Final = 4096
 _FIELDS: Final = Struct(">7q")
+_WITHOUT_VERSION_BYTES: Final = 32
 
 
 class TimerProgress(NamedTuple):
@@ -37,6 +39,13 @@ class TimerProgress(NamedTuple):
     def packed(self) -> bytes:
         return _FIELDS.pack(*self)
 
+    @classmethod
+    def unpacked(cls, data: bytes) -> TimerProgress:
+        """Old brokers send no version. WireError if even less came."""
+        if len(data) < _WITHOUT_VERSION_BYTES:
+            raise WireError(f"progress of timers has {len(data)} bytes, at least {_WITHOUT_VERSION_BYTES} are needed")
+        return cls(*_FIELDS.unpack(data[: _FIELDS.size].ljust(_FIELDS.size, b"\0")))
+
 
 class TimerCheck:
     def __init__(self, disk: Disk, path: str) -> None:
@@ -44,7 +53,7 @@ class TimerCheck:
         if disk.exists(path) and disk.size(path) == 0:
             disk.remove(path)
         self._file: File = disk.open(path, TIMERCHECK_BYTES, create=True, allocate=True)
-        self.saved: TimerProgress = TimerProgress(*_FIELDS.unpack(self._file.pread(0, _FIELDS.size)))
+        self.saved: TimerProgress = TimerProgress.unpacked(self._file.pread(0, _FIELDS.size))
 
     def write(self, progress: TimerProgress) -> None:
         """On disk when this returns, in any thread. One write below a sector: old or new, never torn."""

@@ -45,7 +45,8 @@ class TimerFiles:
         disk.make_dirs(self.log.files.directory)
         for directory in (options.root_dir, options.path("config")):
             disk.sync_dir(directory)  # a power cut may not take a file that counts as saved
-        # What was known at the start: of the messages before this queue offset, all with an earlier time are delivered.
+        # What was known at the start: of the messages before the queue offset of who delivered last, all with an
+        # earlier time are delivered.
         self.before: TimerProgress = self.check.saved
         self.read_ms: int = 0
         self.queue_offset: int = 0
@@ -113,7 +114,7 @@ class TimerFiles:
 
     def was_delivered(self, queue_offset: int, time_ms: int) -> bool:
         """Whether this message, taken from the queue again, is known to be delivered."""
-        return queue_offset < self.before.queue_offset and time_ms < self.before.read_ms
+        return queue_offset < self.before.master_queue_offset and time_ms < self.before.read_ms
 
     # Slots
 

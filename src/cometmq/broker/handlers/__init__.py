@@ -15,6 +15,7 @@ from cometmq.broker.handlers import (
     pull,
     query,
     relays,
+    replicas,
     reply,
     send,
     sendback,
@@ -28,7 +29,7 @@ from cometmq.broker.table import Entry
 HANDLERS: Final[dict[int, Entry]] = {}
 for module in (
     send, sendback, timers, transactions, reply, pull, query, clients, offsets, locks, topics, groups, stats, config,
-    relays, maintenance,
+    relays, maintenance, replicas,
 ):  # fmt: skip
     assert not HANDLERS.keys() & module.HANDLERS.keys(), f"{module.__name__} serves a code that another one serves"
     HANDLERS.update(module.HANDLERS)

@@ -338,12 +338,15 @@ def _answer(broker: Broker, pull: Pull, result: GetResult, may_hold: bool) -> Co
         code = Response.PULL_NOT_FOUND if header.queue_offset == 0 else Response.PULL_OFFSET_MOVED
     else:
         code = _CODES[status]
+    suggested = _suggested_broker(broker, pull.group, result)
+    if broker.is_replica:
+        code, suggested = _as_replica(broker, pull.group, result, code, suggested)
     broker.offsets.pull_commit(header.consumer_group, header.topic, header.queue_id, result.next_offset)
     if code == Response.PULL_NOT_FOUND and may_hold and header.sys_flag & FLAG_SUSPEND:
         _hold(broker, pull)
         return None
     ext = {
-        "suggestWhichBrokerId": str(_suggested_broker(broker, pull.group, result)),
+        "suggestWhichBrokerId": str(suggested),
         "nextBeginOffset": str(result.next_offset),
         "minOffset": str(result.min_offset),
         "maxOffset": str(result.max_offset),
@@ -375,6 +378,21 @@ def _suggested_broker(broker: Broker, group: SubscriptionGroupConfig, result: Ge
     if not broker.config.slave_read_enabled:
         return 0
     return group.which_broker_when_consume_slowly if result.suggest_slave else group.broker_id
+
+
+def _as_replica(
+    broker: Broker, group: SubscriptionGroupConfig, result: GetResult, code: int, suggested: int
+) -> tuple[int, int]:
+    """Whom the master has not sent goes to it, at once if there is nothing. While it is gone a reader waits for what is
+    not here: only the master knows whether it is anywhere."""
+    if not broker.membership.is_master_alive:
+        moved = code == Response.PULL_OFFSET_MOVED and not broker.store.options.offset_check_on_slave
+        return (Response.PULL_NOT_FOUND if moved else code), suggested
+    if code == Response.PULL_OFFSET_MOVED and not broker.store.options.offset_check_on_slave:
+        return Response.PULL_RETRY_IMMEDIATELY, group.broker_id
+    if result.suggest_slave:
+        return code, suggested
+    return (code if result.status == GetStatus.FOUND else Response.PULL_RETRY_IMMEDIATELY), 0
 
 
 HANDLERS: Final = {

@@ -1,0 +1,51 @@
+"""A name server, a master and its replica in the test's own process."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from cometmq.broker.server import Broker
+from cometmq.nameserver.server import NameServer
+from tests.nameserver.support import nameserver
+from tests.support.brokers import running_broker
+
+WAIT_S = 30.0
+
+
+async def until(done: Callable[[], object], what: str = "") -> None:
+    try:
+        async with asyncio.timeout(WAIT_S):
+            while not done():  # noqa: ASYNC110 - the parts that are waited for do not know of tests
+                await asyncio.sleep(0.005)
+    except TimeoutError:
+        raise AssertionError(f"not within {WAIT_S} s: {what}") from None
+
+
+def replica(**settings: object) -> dict[str, object]:
+    return {"brokerRole": "SLAVE", "brokerId": 1, **settings}
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    names: NameServer
+    master: Broker
+    replica: Broker
+
+    @property
+    def is_even(self) -> bool:
+        return self.replica.store.log.max_offset == self.master.store.log.max_offset
+
+
+@asynccontextmanager
+async def running_group(directory: Path, **settings: object) -> AsyncIterator[Group]:
+    """`settings` are for both brokers. The replica follows when this begins."""
+    async with nameserver(directory) as names:
+        common = {"namesrvAddr": names.address, **settings}
+        async with (
+            running_broker(directory / "master", **common) as master,
+            running_broker(directory / "replica", **replica(**common)) as follower,
+        ):
+            await until(lambda: follower.following.rounds, "a round of following")
+            yield Group(names, master, follower)
