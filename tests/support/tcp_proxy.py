@@ -11,6 +11,8 @@ class TcpProxy:
     delay_s             each chunk waits this long, in both directions
     swallow_answers     what the target sends does not arrive
     cut_requests        the first byte from a client cuts its connection, and the target never sees it
+    stalled             nothing passes, in either direction, and nothing is said: half-open. What is held passes later
+    cut_after_bytes     so much more passes from the target, and then all connections break: in the middle of an answer
     """
 
     def __init__(self, target_port: int) -> None:
@@ -19,6 +21,8 @@ class TcpProxy:
         self.delay_s = 0.0
         self.swallow_answers = False
         self.cut_requests = False
+        self.stalled = False
+        self.cut_after_bytes: int | None = None
         self._target_port = target_port
         self._writers: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -53,7 +57,13 @@ class TcpProxy:
         assert task is not None
         self._tasks.add(task)
         self._writers.add(writer)
-        target_reader, target_writer = await asyncio.open_connection("127.0.0.1", self._target_port)
+        try:
+            target_reader, target_writer = await asyncio.open_connection("127.0.0.1", self._target_port)
+        except OSError:  # the target is down, and so is the proxy
+            writer.transport.abort()
+            self._writers.discard(writer)
+            self._tasks.discard(task)
+            return
         self._writers.add(target_writer)
         try:
             await asyncio.gather(self._pump(reader, target_writer, True), self._pump(target_reader, writer, False))
@@ -73,7 +83,16 @@ class TcpProxy:
                     return
                 if self.delay_s:
                     await asyncio.sleep(self.delay_s)
+                while self.stalled:
+                    await asyncio.sleep(0.01)
+                if not is_request and self.cut_after_bytes is not None:
+                    data = data[: self.cut_after_bytes]
+                    self.cut_after_bytes -= len(data)
                 if is_request or not self.swallow_answers:
                     writer.write(data)
                     await writer.drain()
+                if self.cut_after_bytes == 0:
+                    self.cut_after_bytes = None
+                    self.cut()
+                    return
         writer.close()
