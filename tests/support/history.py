@@ -14,6 +14,7 @@
     out of order: within a lane, first deliveries do not come in the order of sending
 """
 
+import itertools
 from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -92,7 +93,7 @@ class History:
         return [
             f"{body}: received after {later}, which was sent after it to lane {lane}"
             for lane, received in lanes.items()
-            for (first, body), (second, later) in zip(received, received[1:], strict=False)
+            for (first, body), (second, later) in itertools.pairwise(received)
             if first > second
         ]
 

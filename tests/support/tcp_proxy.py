@@ -83,7 +83,7 @@ class TcpProxy:
                     return
                 if self.delay_s:
                     await asyncio.sleep(self.delay_s)
-                while self.stalled:
+                while self.stalled:  # noqa: ASYNC110 - a plain attribute for tests to set
                     await asyncio.sleep(0.01)
                 if not is_request and self.cut_after_bytes is not None:
                     data = data[: self.cut_after_bytes]
