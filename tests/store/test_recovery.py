@@ -10,6 +10,9 @@ import pytest
 from cometmq.errors import StoreError
 from cometmq.store.disk import OsDisk
 from cometmq.store.fakedisk import FakeDisk
+from cometmq.store.puts import AppendRequest
+from cometmq.store.results import PutStatus
+from cometmq.wire.batch import encode_batch
 from cometmq.wire.message import decode_record
 from tests.support.golden import StoreName, copy_golden_store, golden_messages, golden_store
 from tests.support.parts import GOLDEN_SIZES, ROOT, Parts, files_below
@@ -446,3 +449,18 @@ def test_keys_of_more_segments_than_the_limit_are_found_again_after_a_crash() ->
     again = Parts(parts.killed(), parts.clock, index_entries=1000, recover_segments_max=1)
     assert again.recovered.scanned_from > 0
     assert all(again.index.query("TopicA", f"k{number}", 10, *EVER) for number in range(120))
+
+
+def test_no_member_of_a_batch_that_failed_half_way_comes_to_life_after_a_kill() -> None:
+    parts = Parts()
+    before = parts.put(body=b"before")
+    # Two members get the last numbers that there are, the third cannot have one.
+    parts.log.counters.set_next_offset("TopicA", 1, 2**63 - 2)
+    request = AppendRequest("TopicA", 1, encode_batch([(0, b"member", b"")] * 4))
+    assert parts.log.append_batch(request).status == PutStatus.MESSAGE_ILLEGAL
+    assert b"member" not in bytes(parts.segments.segments[0].view())
+    again = Parts(parts.killed())
+    assert again.recovered.end == before.end_offset
+    assert again.recovered.records == 1
+    assert again.bodies("TopicA", 0) == [b"before"]
+    assert again.bodies("TopicA", 1) == []

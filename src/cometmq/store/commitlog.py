@@ -233,9 +233,12 @@ class CommitLog:
                     seal_crc(view, position, record_bytes)
                 position += record_bytes
                 number += 1
-        except WireError as error:
-            # What was written lies behind the end: nobody reads it, the next put overwrites it.
-            return self._refuse(PutStatus.MESSAGE_ILLEGAL, "encoding", str(error))
+        except BaseException as error:
+            # Whole members may lie behind the end. After a crash recovery would take them for messages.
+            view[segment.wrote : segment.wrote + total_bytes] = bytes(total_bytes)
+            if isinstance(error, WireError):
+                return self._refuse(PutStatus.MESSAGE_ILLEGAL, "encoding", str(error))
+            raise
         assert position == segment.wrote + total_bytes, f"wrote {position - segment.wrote} bytes, not {total_bytes}"
         physical_offset = segment.start + segment.wrote
         segment.wrote = position
