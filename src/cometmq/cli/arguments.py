@@ -16,6 +16,7 @@ from cometmq.errors import CometError
 Outcome = int | None
 Action = Callable[[argparse.Namespace], Outcome | Coroutine[Any, Any, Outcome]]
 UNITS_S: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+MOMENT_OPTIONS: Final = ("--from", "--to", "--at")
 UNITS_BYTES: Final = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
@@ -40,18 +41,26 @@ class Verb:
 
 
 def run_noun(noun: str, purpose: str, verbs: Sequence[Verb], argv: list[str]) -> int:
+    actions = {verb.name: verb.action for verb in verbs}
+    return _run(noun, noun_parser(noun, purpose, verbs), argv, lambda options: actions[options.verb])
+
+
+def noun_parser(noun: str, purpose: str, verbs: Sequence[Verb]) -> Parser:
     parser = Parser(prog=f"cometmq {noun}", description=purpose, epilog=failures.EPILOG)
     choices = parser.add_subparsers(dest="verb", required=True, metavar="VERB", parser_class=Parser)
     for verb in verbs:
         _fill(choices.add_parser(verb.name, help=verb.purpose, description=verb.purpose, epilog=_epilog(verb)), verb)
-    actions = {verb.name: verb.action for verb in verbs}
-    return _run(noun, parser, argv, lambda options: actions[options.verb])
+    return parser
 
 
 def run_verb(verb: Verb, argv: list[str]) -> int:
+    return _run(verb.name, verb_parser(verb), argv, lambda _: verb.action)
+
+
+def verb_parser(verb: Verb) -> Parser:
     parser = Parser(prog=f"cometmq {verb.name}", description=verb.purpose, epilog=_epilog(verb))
     _fill(parser, verb)
-    return _run(verb.name, parser, argv, lambda _: verb.action)
+    return parser
 
 
 def _epilog(verb: Verb) -> str:
@@ -80,7 +89,7 @@ def _run(
     name: str, parser: argparse.ArgumentParser, argv: list[str], choose: Callable[[argparse.Namespace], Action]
 ) -> int:
     try:
-        options = parser.parse_args(argv)
+        options = parser.parse_args(joined_moments(argv))
     except SystemExit as leaving:  # argparse has said what is wrong, or printed its help
         return int(leaving.code or 0)
     shown = f"{name} {options.verb}" if hasattr(options, "verb") else name
@@ -92,6 +101,17 @@ def _run(
     except (CometError, OSError) as error:
         return failures.fail(shown, error)
     return code or 0
+
+
+def joined_moments(argv: list[str]) -> list[str]:
+    """`--from -1h` as `--from=-1h`: argparse would take the second for an option."""
+    joined: list[str] = []
+    for word in argv:
+        if joined and joined[-1] in MOMENT_OPTIONS and word[:1] == "-" and word[1:2].isdigit():
+            joined[-1] += f"={word}"
+        else:
+            joined.append(word)
+    return joined
 
 
 # Types of arguments

@@ -17,10 +17,28 @@ GROUPS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "broker": ("cometmq.cli.broker", "run one or several brokers"),
         "nameserver": ("cometmq.cli.nameserver", "run a name server"),
     },
-    "tools": {
+    "messages": {
+        "send": ("cometmq.cli.send", "send messages, from the command line or a pipe"),
+        "tail": ("cometmq.cli.tail", "show messages of a topic, and those that come"),
+        "message": ("cometmq.cli.message", "single messages: get, find, trace, resend"),
+        "dlq": ("cometmq.cli.dlq", "dead letters: list, replay"),
+        "export": ("cometmq.cli.export", "write messages of a topic to a file"),
+        "import": ("cometmq.cli.import_", "send the messages of a file"),
+    },
+    "cluster": {
+        "topic": ("cometmq.cli.topic", "list, create, describe, alter, delete"),
+        "group": ("cometmq.cli.group", "consumer groups: list, describe, lag, seek, clone, create, alter, delete"),
+        "cluster": ("cometmq.cli.cluster", "brokers: list, health, top"),
+        "config": ("cometmq.cli.config", "settings of running servers: get, set"),
+        "rtt": ("cometmq.cli.rtt", "how long a request takes to each server"),
+        "bench": ("cometmq.cli.bench", "load from the tool itself: send, consume, latency"),
         "context": ("cometmq.cli.context", "names for clusters: add, use, list"),
+    },
+    "tools": {
         "store": ("cometmq.cli.store", "look into a store directory: dump, check, stats, rebuild"),
         "doctor": ("cometmq.cli.doctor", "check this machine: ports, disk, settings, clock"),
+        "mqadmin": ("cometmq.cli.mqadmin", "RocketMQ's admin commands by their own names"),
+        "completion": ("cometmq.cli.completion", "completion for bash, zsh and fish"),
         "explain": ("cometmq.cli.explain", "what a response code means and what to do"),
         "version": ("cometmq.cli.version", "print version and kind of build"),
     },
@@ -42,6 +60,10 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     if name == "--version":
         name = "version"
+    if name == "complete":  # asked by the shell, not by people
+        from cometmq.cli.completion import main_complete
+
+        return main_complete(rest)
     if name not in COMMANDS:
         print(f"cometmq: unknown command {name!r}; known: {', '.join(COMMANDS)}", file=sys.stderr)
         return EXIT_USAGE

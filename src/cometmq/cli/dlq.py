@@ -1,0 +1,96 @@
+"""`cometmq dlq`: what a group gave up on, and giving it another chance.
+
+    cometmq dlq list                        groups that have dead letters
+    cometmq dlq list billing                its dead letters
+    cometmq dlq replay billing --yes        send them to the topics they came from; what came of each is a line
+    cometmq dlq replay billing --id ID --rate 50 --yes
+
+Dead letters stay where they are until they expire: replaying twice sends twice. Body, tag, keys and properties of the
+application are kept.
+"""
+
+import argparse
+from typing import TYPE_CHECKING, Any, Final
+
+from cometmq.cli import output
+from cometmq.cli.arguments import Verb, count, run_noun
+from cometmq.cli.failures import EXIT_NO
+from cometmq.cli.message import decoder, show
+from cometmq.cli.reach import administration
+
+if TYPE_CHECKING:
+    from cometmq.client.admin import Admin
+    from cometmq.client.messages import Message
+
+PREFIX: Final = "%DLQ%"
+
+
+def main(argv: list[str]) -> int:
+    return run_noun("dlq", "Dead letters: list, replay.", VERBS, argv)
+
+
+def _list_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("group", nargs="?", help="without it: which groups have any")
+    parser.add_argument("-n", "--count", type=count, default=100, metavar="N", help="at most; default 100")
+    decoder(parser)
+
+
+async def _list(options: argparse.Namespace) -> None:
+    async with administration(options) as admin:
+        if options.group is None:
+            output.rows(options.output, await _groups(admin), ("group", "messages"))
+            return
+        found: list[Message[bytes]] = []
+        async for message in admin.dead_letters(options.group):
+            found.append(message)
+            if len(found) >= options.count:
+                output.note(f"there may be more than {options.count}: --count N")
+                break
+    show(options, found)
+
+
+async def _groups(admin: "Admin") -> list[dict[str, Any]]:
+    topics = [name for name in await admin.topics(system=True) if name.startswith(PREFIX)]
+    found = []
+    for topic in topics:
+        messages = sum(bounds.count for bounds in (await admin.topic_stats(topic)).values())
+        found.append({"group": topic.removeprefix(PREFIX), "messages": messages})
+    return found
+
+
+def _replay_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("group")
+    parser.add_argument("--id", action="append", metavar="ID", help="only these; repeatable")
+    parser.add_argument("--to", metavar="TOPIC", help="default: where each was sent first")
+    parser.add_argument("--rate", type=count, default=100, metavar="N", help="messages a second; default 100")
+    parser.add_argument("--yes", action="store_true", help="do it; without this only the plan is shown")
+
+
+async def _replay(options: argparse.Namespace) -> int:
+    from cometmq.client.admin import origin_topic
+
+    async with administration(options) as admin:
+        if not options.yes:
+            targets: dict[str, int] = {}
+            async for message in admin.dead_letters(options.group):
+                if not options.id or {message.id, message.offset_id} & set(options.id):
+                    topic = options.to or origin_topic(message)
+                    targets[topic] = targets.get(topic, 0) + 1
+            plan = [{"to": topic, "messages": number} for topic, number in targets.items()]
+            output.rows(options.output, plan, ("to", "messages"))
+            output.note("nothing was sent: add --yes to do it")
+            return 0
+        sent: list[dict[str, Any]] = []
+        replaying = admin.replay_dead_letters(options.group, topic=options.to, rate=options.rate, ids=options.id)
+        async for one in replaying:
+            sent.append({"id": one.id, "topic": one.topic, "new_id": one.new_id, "error": one.error})
+    output.rows(options.output, sent, ("id", "topic", "new_id", "error"))
+    failed = sum(row["error"] is not None for row in sent)
+    output.note(f"sent {len(sent) - failed} of {len(sent)} again")
+    return EXIT_NO if failed else 0
+
+
+VERBS: Final = (
+    Verb("list", "groups with dead letters, or the dead letters of one", _list, _list_arguments),
+    Verb("replay", "send dead letters again", _replay, _replay_arguments),
+)

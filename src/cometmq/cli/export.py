@@ -1,0 +1,5 @@
+"""`cometmq export`: see `transfer`."""
+
+from cometmq.cli.transfer import main_export as main
+
+__all__ = ["main"]

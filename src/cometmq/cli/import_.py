@@ -1,0 +1,5 @@
+"""`cometmq import`: see `transfer`."""
+
+from cometmq.cli.transfer import main_import as main
+
+__all__ = ["main"]
