@@ -9,14 +9,15 @@ A good copy has its final name or `.bak` at every moment, so a crash leaves the 
 that does not parse is moved to `name.bad` before anything else is written, so that it never replaces a good `.bak`.
 With a file but no good copy, loading fails: to start empty would be to lose what was saved.
 
-The calls block; servers make them in a thread.
+The calls block; servers make them in a thread. `Files` is the seam to the operating system: the store's disks, the real
+one and the fake one, fit it.
 """
 
 import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from cometmq.errors import StoreError
 
@@ -25,28 +26,65 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-def save(path: Path, content: bytes) -> None:
+class Files(Protocol):
+    def read_bytes(self, path: str) -> bytes:
+        """FileNotFoundError if there is none."""
+
+    def rename(self, old: str, new: str) -> None: ...
+
+    def replace_atomically(self, path: str, data: bytes, *, keep_backup: bool = False) -> None:
+        """After a crash at any moment `path` has the old bytes or the new ones. The return means: on the device.
+
+        With `keep_backup` the old file, unless it is empty, becomes `path.bak`; then a crash may leave only that.
+        """
+
+
+class OsFiles:
+    def read_bytes(self, path: str) -> bytes:
+        return Path(path).read_bytes()
+
+    def rename(self, old: str, new: str) -> None:
+        os.replace(old, new)
+
+    def replace_atomically(self, path: str, data: bytes, *, keep_backup: bool = False) -> None:
+        directory = os.path.dirname(path)
+        os.makedirs(directory, exist_ok=True)
+        temporary = path + ".tmp"
+        with open(temporary, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        if keep_backup and os.path.exists(path) and os.stat(path).st_size > 0:
+            self.rename(path, path + ".bak")
+        self.rename(temporary, path)
+        self.sync_dir(directory)
+
+    def sync_dir(self, path: str) -> None:
+        if os.name == "nt":  # a directory cannot be opened there, and renames are journalled
+            return
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+OS_FILES = OsFiles()
+
+
+def save(path: Path, content: bytes, files: Files = OS_FILES) -> None:
     """Replace `path` by `content`, on disk when this returns. Raises OSError; the old version then still stands."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = _beside(path, ".tmp")
-    with temporary.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    if path.exists() and path.stat().st_size > 0:  # an empty one must not take the place of a good `.bak`
-        path.replace(_beside(path, ".bak"))
-    temporary.replace(path)
-    _sync_directory(path.parent)
+    files.replace_atomically(os.path.abspath(path), content, keep_backup=True)
 
 
-def load(path: Path, parse: Callable[[bytes], T]) -> T | None:
+def load(path: Path, parse: Callable[[bytes], T], files: Files = OS_FILES) -> T | None:
     """The newest version that `parse` accepts, None if there never was one. `parse` raises ValueError for a bad file.
 
     An empty file counts as absent: `save` never leaves one, a Java process that died in the middle of a rewrite does.
     """
     faults: list[str] = []
-    for candidate in (path, _beside(path, ".bak")):
-        content = _read(candidate)
+    for candidate in (f"{path}", f"{path}.bak"):
+        content = _read(candidate, files)
         if not content:
             continue
         try:
@@ -55,7 +93,7 @@ def load(path: Path, parse: Callable[[bytes], T]) -> T | None:
             faults.append(f"{candidate}: {error}")
             continue
         if faults:
-            _set_aside(path)
+            _set_aside(path, files)
             log.error("loaded previous version file=%s because=%r", candidate, faults[0])
         return parsed
     if faults:
@@ -65,31 +103,17 @@ def load(path: Path, parse: Callable[[bytes], T]) -> T | None:
     return None
 
 
-def _read(path: Path) -> bytes:
+def _read(path: str, files: Files) -> bytes:
     try:
-        return path.read_bytes()
+        return files.read_bytes(path)
     except FileNotFoundError:
         return b""
     except OSError as error:
         raise StoreError(f"cannot read {path}: {error.strerror or error}") from error
 
 
-def _set_aside(path: Path) -> None:
+def _set_aside(path: Path, files: Files) -> None:
     try:
-        path.replace(_beside(path, ".bad"))
+        files.rename(f"{path}", f"{path}.bad")
     except OSError as error:
         raise StoreError(f"{path} is damaged and cannot be moved away: {error.strerror or error}") from error
-
-
-def _beside(path: Path, suffix: str) -> Path:
-    return path.with_name(path.name + suffix)
-
-
-def _sync_directory(directory: Path) -> None:
-    if os.name == "nt":  # a directory cannot be opened there, and renames are journalled
-        return
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

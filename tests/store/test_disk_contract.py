@@ -107,6 +107,15 @@ def test_replacing_keeps_the_previous_content_as_backup(place: tuple[Disk, str])
     assert disk.list_files(f"{root}/config") == ["topics.json", "topics.json.bak"]
 
 
+def test_an_empty_file_does_not_take_the_place_of_the_backup(place: tuple[Disk, str]) -> None:
+    disk, root = place
+    path = f"{root}/config/topics.json"
+    disk.replace_atomically(path + ".bak", b"good")
+    disk.replace_atomically(path, b"")
+    disk.replace_atomically(path, b"new", keep_backup=True)
+    assert (disk.read_bytes(path), disk.read_bytes(path + ".bak")) == (b"new", b"good")
+
+
 def test_rename_and_remove_change_the_listing(place: tuple[Disk, str]) -> None:
     disk, root = place
     disk.open(f"{root}/d/a", 1, create=True, allocate=False)

@@ -32,6 +32,7 @@ from types import TracebackType
 from typing import ClassVar, Protocol, TypeAlias
 
 from cometmq.errors import StoreError
+from cometmq.statefile import OsFiles
 
 PAGE_BYTES = 4096
 _LINUX = sys.platform.startswith("linux")
@@ -121,7 +122,7 @@ class Disk(Protocol):
     def replace_atomically(self, path: str, data: bytes, *, keep_backup: bool = False) -> None:
         """After a crash at any moment `path` has the old bytes or the new ones. The return means: on the device.
 
-        With `keep_backup` the old file becomes `path.bak`; then a crash may leave only that.
+        With `keep_backup` the old file, unless it is empty, becomes `path.bak`; then a crash may leave only that.
         """
 
     def sync_dir(self, path: str) -> None:
@@ -285,7 +286,7 @@ def lock_refused(path: str) -> StoreError:
     )
 
 
-class OsDisk:
+class OsDisk(OsFiles):
     def open(self, path: str, size: int, *, create: bool, allocate: bool, writable: bool = True) -> OsFile:
         if create and not os.path.exists(path):
             return self._create(path, size, allocate)
@@ -340,26 +341,9 @@ class OsDisk:
             self.remove(os.path.join(path, name))
         os.rmdir(path)
 
-    def rename(self, old: str, new: str) -> None:
-        os.replace(old, new)
-
-    def read_bytes(self, path: str) -> bytes:
-        return Path(path).read_bytes()
-
     def replace_atomically(self, path: str, data: bytes, *, keep_backup: bool = False) -> None:
-        directory = os.path.dirname(path)
-        os.makedirs(directory, exist_ok=True)
-        temporary = path + ".tmp"
         with _FullDisk(path):
-            _write_and_sync(temporary, data)
-        if keep_backup and os.path.exists(path):
-            os.replace(path, path + ".bak")
-        os.replace(temporary, path)
-        self.sync_dir(directory)
-
-    def sync_dir(self, path: str) -> None:
-        descriptor = _Descriptor(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
-        os.fsync(descriptor.number)
+            super().replace_atomically(path, data, keep_backup=keep_backup)
 
     def used_ratio(self, path: str) -> float:
         space = os.statvfs(_existing(path))
@@ -407,13 +391,6 @@ def _reserve(descriptor: int, offset: int, count: int) -> None:
     while offset < end:
         part = os.pread(descriptor, min(1 << 20, end - offset), offset) or bytes(min(1 << 20, end - offset))
         offset += os.pwrite(descriptor, part, offset)
-
-
-def _write_and_sync(path: str, data: bytes) -> None:
-    with open(path, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def _names(directory: str, wanted: Callable[[os.DirEntry[str]], bool]) -> list[str]:

@@ -207,7 +207,7 @@ class FakeDisk:
         self._acts("replace", path)
         self.make_dirs(os.path.dirname(path))
         self._change([(path + ".tmp", _Node(bytearray(data), data, self.now_ms()))])
-        if keep_backup and path in self._names:
+        if keep_backup and path in self._names and self.size(path):
             self.rename(path, path + ".bak")
         self.rename(path + ".tmp", path)
         self.sync_dir(os.path.dirname(path))

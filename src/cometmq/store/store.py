@@ -40,7 +40,6 @@ from cometmq.store.recovery import Recovery
 from cometmq.store.results import PutResult, PutStatus
 from cometmq.store.retention import Retention
 from cometmq.store.segments import Segments
-from cometmq.store.statefiles import StateFiles
 from cometmq.wire.message import StoredMessage, decode_record
 
 log = logging.getLogger(__name__)
@@ -133,7 +132,6 @@ class Store:
         self.reading = Reading(self.log, self.queues, options, disk, clock)
         self.lookup = Lookup(self.log, self.queues, self.index, options)
         self.retention = Retention(self.segments, self.queues, self.index, self.flags, options, disk, clock)
-        self.state_files = StateFiles(disk, options.path("config"))
         self.get = self.reading.get
 
     def _write_abort(self) -> None:
