@@ -17,7 +17,8 @@ import argparse
 import asyncio
 import struct
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.cli import output
@@ -30,6 +31,7 @@ from cometmq.errors import Backpressure, CometError, NoRoute
 
 if TYPE_CHECKING:
     from cometmq.client.client import Client
+    from cometmq.client.messages import Message
     from cometmq.client.producer import Producer
 
 TOPIC: Final = "cometmq-bench"
@@ -98,7 +100,6 @@ def _send_arguments(parser: argparse.ArgumentParser) -> None:
 
 async def _send(options: argparse.Namespace) -> int:
     body = b"x" * options.size
-    run = Run(options.count)
     async with client_of(options) as client:
         await _need_topic(client, options)
         async with client.producer(GROUP, topics=(options.topic,), max_in_flight=options.in_flight) as producer:
@@ -159,11 +160,12 @@ async def _consume(options: argparse.Namespace) -> int:
     run = Run(options.count)
     body_bytes = 0
     async with client_of(options) as client, client.admin(timeout_s=options.timeout) as admin:
-        async for message in Reader(admin, options.topic).messages("earliest"):
-            run.done += 1
-            body_bytes += len(message.body)
-            if run.done >= options.count:
-                break
+        async with aclosing(Reader(admin, options.topic).messages("earliest")) as arrivals:
+            async for message in arrivals:
+                run.done += 1
+                body_bytes += len(message.body)
+                if run.done >= options.count:
+                    break
     mean = body_bytes // max(1, run.done)
     output.record(options.output, {"mode": "consume", "size": mean, **run.figures(mean)})
     return 0 if run.done else EXIT_NO
@@ -182,24 +184,34 @@ async def _latency(options: argparse.Namespace) -> int:
         await _need_topic(client, options)
         async with client.admin(timeout_s=options.timeout) as admin, client.producer(GROUP) as producer:
             arrivals = Reader(admin, options.topic, follow=True).messages("latest")
-            first = asyncio.ensure_future(anext(arrivals))
-            # The tail of every queue is being waited for once this message comes back.
-            while not first.done():
-                await producer.send(options.topic, b"")
-                await asyncio.wait([first], timeout=0.2)
-            run = Run(options.count)
-            sending = asyncio.create_task(_send_at_rate(producer, options))
-            async for message in arrivals:
-                if len(message.body) >= _STAMP.size:
-                    run.times.add((time.perf_counter() - _STAMP.unpack_from(message.body)[0]) * 1000)
-                    run.done += 1
-                if run.done >= options.count:
-                    break
-            await sending
-            await arrivals.aclose()
+            async with aclosing(arrivals):
+                await _until_it_reads(producer, options.topic, arrivals)
+                run = Run(options.count)
+                sending = asyncio.create_task(_send_at_rate(producer, options))
+                async for message in arrivals:
+                    if len(message.body) >= _STAMP.size:
+                        run.times.add((time.perf_counter() - _STAMP.unpack_from(message.body)[0]) * 1000)
+                        run.done += 1
+                    if run.done >= options.count:
+                        break
+                await sending
             figures = run.figures(options.size)
     _report(options.output, {"mode": "latency", "size": options.size, **figures}, run)
     return 0
+
+
+async def _until_it_reads(
+    producer: "Producer[bytes]", topic: str, arrivals: "AsyncGenerator[Message[bytes], None]"
+) -> None:
+    """The tail of every queue is being waited for once a message of one byte came back."""
+    first = asyncio.ensure_future(anext(arrivals))
+    try:
+        while not first.done():
+            await producer.send(topic, b".")
+            await asyncio.wait([first], timeout=0.2)
+        first.result()
+    finally:
+        first.cancel()
 
 
 async def _send_at_rate(producer: "Producer[bytes]", options: argparse.Namespace) -> None:

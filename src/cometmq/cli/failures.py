@@ -27,6 +27,7 @@ from cometmq.errors import (
     ConnectFailed,
     NoNameServer,
     NoRoute,
+    NotFound,
     SendFailed,
     StoreError,
 )
@@ -84,6 +85,8 @@ def judge(error: Exception) -> tuple[int, str]:
     if isinstance(error, NoRoute):
         if isinstance(error.__cause__, ConnectFailed | CallTimeout | SendFailed):
             return EXIT_UNREACHABLE, f"{error}; {_WHERE}"
+        return EXIT_MISSING, str(error)
+    if isinstance(error, NotFound):
         return EXIT_MISSING, str(error)
     if isinstance(error, BrokerUnknown):
         return EXIT_MISSING, f"{error}; cometmq cluster list shows the brokers that are registered"

@@ -120,8 +120,8 @@ async def _trace(options: argparse.Namespace) -> None:
         try:
             records = await admin.trace(options.id, trace_topic=options.trace_topic)
         except NoRoute as error:
-            fix = "no broker keeps traces; set traceTopicEnable=true, and let clients trace"
-            raise Failure(EXIT_MISSING, f"{error}; {fix}") from error
+            text = f"no broker keeps traces in {options.trace_topic}: set traceTopicEnable=true, and let clients trace"
+            raise Failure(EXIT_MISSING, text) from error
     if not records:
         raise Failure(EXIT_MISSING, f"nobody traced message {options.id}: switch tracing on in producers and consumers")
     rows: list[dict[str, Any]] = [

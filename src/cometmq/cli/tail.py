@@ -10,6 +10,7 @@
 
 import argparse
 import sys
+from contextlib import aclosing
 from typing import Final
 
 from cometmq.cli import messages, output
@@ -46,20 +47,20 @@ async def _tail(options: argparse.Namespace) -> None:
     expression, kind = (options.filter, "SQL92") if options.filter is not None else (options.tag or "*", "TAG")
     follow = options.follow if options.follow is not None else options.count is None
     async with administration(options) as admin:
-        # Behind -n it must not stop at the ends: -n 5 of a topic that has three waits for two more only if told to.
         reader = Reader(admin, options.topic, expression=expression, kind=kind, follow=follow)
         shown = 0
         try:
-            async for message in reader.messages(options.place, options.queue):
-                if options.tag is not None and not _has_tag(message.tag, options.tag):
-                    continue  # the broker compares hashes
-                _show(options, message)
-                shown += 1
-                if options.count is not None and shown >= options.count:
-                    break
+            async with aclosing(reader.messages(options.place, options.queue)) as arrivals:
+                async for message in arrivals:
+                    if options.tag is not None and not _has_tag(message.tag, options.tag):
+                        continue  # the broker compares hashes
+                    _show(options, message)
+                    shown += 1
+                    if options.count is not None and shown >= options.count:
+                        break
         except BrokerError as error:
             if kind == "SQL92" and error.code == 1:
-                fix = "the broker needs enablePropertyFilter=true (cometmq config set), or use --tag"
+                fix = "cometmq config set enablePropertyFilter=true --yes, or use --tag"
                 raise ConfigError(f"--filter: {error.remark}; {fix}") from error
             raise
     if not shown:

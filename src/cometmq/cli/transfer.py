@@ -13,7 +13,7 @@ import asyncio
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from cometmq.cli import messages, output
@@ -79,10 +79,11 @@ async def _export(options: argparse.Namespace) -> None:
     async with administration(options) as admin:
         reader = Reader(admin, options.topic, expression=options.tag)
         with _writer(options.file) as write:
-            async for message in reader.messages(options.place):
-                if end_ms is None or message.stored_ms < end_ms:
-                    write(messages.fields(message))
-                    progress.step()
+            async with aclosing(reader.messages(options.place)) as arrivals:
+                async for message in arrivals:
+                    if end_ms is None or message.stored_ms < end_ms:
+                        write(messages.fields(message))
+                        progress.step()
     progress.end()
 
 
