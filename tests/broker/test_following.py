@@ -18,7 +18,7 @@ from cometmq.wire.bodies import SubscriptionGroupConfig, TopicConfig
 from cometmq.wire.codes import Request, Response
 from tests.support.aio import run
 from tests.support.brokers import Peer, add_topic, broker_settings, running_broker, stored
-from tests.support.groups import replica, running_group, until
+from tests.support.groups import follow_now, replica, running_group, until
 
 
 def test_a_replica_registers_with_its_id_and_finds_its_master(tmp_path: Path) -> None:
@@ -145,8 +145,7 @@ def test_timers_go_on_on_the_replica_where_the_master_was(tmp_path: Path) -> Non
                 await moving(clock, lambda: master.timers.files.check.saved.read_ms > clock.now_ms() - 9_000)
                 progress = master.timers.files.check.saved
                 await until(lambda: stored(copy, "TopicA"))
-                copy.following._everything_s = copy.following._progress_s = float("-inf")
-                copy.following._look()
+                await follow_now(copy)
                 await until(lambda: _noted(copy).read_ms >= progress.read_ms)
                 assert _noted(copy).queue_offset == 0
                 assert _noted(copy).master_queue_offset == 2

@@ -23,6 +23,16 @@ async def until(done: Callable[[], object], what: str = "") -> None:
         raise AssertionError(f"not within {WAIT_S} s: {what}") from None
 
 
+async def follow_now(broker: Broker) -> None:
+    """Everything, without waiting for the time of it."""
+    following = broker.following
+    await until(lambda: following._running is None)
+    rounds = following.rounds
+    following._everything_s = following._progress_s = float("-inf")
+    following._look()
+    await until(lambda: following.rounds > rounds and not following.waiting)
+
+
 def replica(**settings: object) -> dict[str, object]:
     return {"brokerRole": "SLAVE", "brokerId": 1, **settings}
 

@@ -1,0 +1,224 @@
+"""Checks a broker among those of its name: isolation, heartbeats, acting for the master and giving back."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from cometmq.broker.server import Broker
+from cometmq.clock import ManualClock
+from cometmq.net.connection import Connection
+from cometmq.net.dispatch import Dispatcher, Family
+from cometmq.net.limits import Limits
+from cometmq.net.server import Server
+from cometmq.wire.bodies import BrokerMemberGroup, BrokerMembers, MessageQueue
+from cometmq.wire.codes import Request, Response
+from cometmq.wire.command import Command, reply
+from cometmq.wire.headers import BrokerHeartbeat, RegisterBroker
+from tests.nameserver.support import nameserver
+from tests.support.aio import run
+from tests.support.brokers import Peer, add_topic, broker_settings, running_broker, stored
+from tests.support.groups import follow_now, replica, running_group, until
+
+ACTING: dict[str, object] = {"enableSlaveActingMaster": True}
+TWO: dict[str, object] = {**ACTING, "totalReplicas": 2}
+# Brokers tell that they are alive and look for others often, so that a test need not wait.
+BRISK: dict[str, object] = {"brokerHeartbeatInterval": 100, "syncBrokerMemberGroupPeriod": 50}
+
+
+class Witness:
+    """Stands for a name server; keeps what brokers said. `members` None: it cannot tell."""
+
+    def __init__(self) -> None:
+        self.heard: list[Command] = []
+        self.members: dict[int, str] | None = None
+        self._server = Server(Dispatcher(self._take, Family("witness", 1000)), limits=Limits())
+
+    @classmethod
+    @asynccontextmanager
+    async def listening(cls) -> "AsyncIterator[Witness]":
+        witness = cls()
+        await witness._server.start("127.0.0.1", 0)
+        try:
+            yield witness
+        finally:
+            await witness._server.stop(0)
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self._server.port}"
+
+    def counts(self) -> Counter[int]:
+        return Counter(command.code for command in self.heard)
+
+    def _take(self, _: Connection, command: Command) -> Command:
+        self.heard.append(command)
+        if command.code != Request.GET_BROKER_MEMBER_GROUP:
+            return reply(command)
+        if self.members is None:
+            return reply(command, Response.SYSTEM_ERROR, "not now")
+        return reply(command, body=BrokerMemberGroup(BrokerMembers(self.members)).encode())
+
+
+async def seconds(clock: ManualClock, count: int, witness: Witness) -> None:
+    """Let so many pass, one by one, each until what it began is done: a heartbeat has come."""
+    for _ in range(count):
+        before = witness.counts()[Request.BROKER_HEARTBEAT]
+        clock.advance(1)
+        await until(lambda: witness.counts()[Request.BROKER_HEARTBEAT] > before, "a heartbeat")  # noqa: B023
+
+
+@pytest.mark.mission("BS-03")
+def test_a_broker_whose_replicas_act_starts_isolated_and_beats_every_second(tmp_path: Path) -> None:
+    async def isolated() -> None:
+        clock = ManualClock()
+        async with Witness.listening() as witness:
+            settings = {"namesrvAddr": witness.address, **TWO}
+            async with running_broker(tmp_path / "a", clock, **settings) as broker:
+                await seconds(clock, 15, witness)
+                await until(lambda: witness.counts()[Request.GET_BROKER_MEMBER_GROUP] >= 15)
+                counts = witness.counts()
+                assert counts[Request.BROKER_HEARTBEAT] == 15
+                assert counts[Request.REGISTER_BROKER] == 0
+                assert not broker.duties.is_on
+                beat = next(it for it in witness.heard if it.code == Request.BROKER_HEARTBEAT)
+                assert BrokerHeartbeat.decode(beat.ext).heartbeat_timeout_ms == 10_000
+                witness.members = {}
+                await seconds(clock, 1, witness)
+                await until(lambda: witness.counts()[Request.REGISTER_BROKER], "registration")
+                await until(lambda: broker.duties.is_on)
+                asked = next(it for it in witness.heard if it.code == Request.REGISTER_BROKER)
+                header = RegisterBroker.decode(asked.ext)
+                assert (header.heartbeat_timeout_ms, header.enable_acting_master) == (10_000, True)
+
+    async def at_once() -> None:
+        async with Witness.listening() as witness:
+            settings = {"namesrvAddr": witness.address, **TWO, "skipPreOnline": True}
+            async with running_broker(tmp_path / "b", ManualClock(), **settings) as broker:
+                assert witness.counts()[Request.REGISTER_BROKER] == 1
+                assert broker.duties.is_on
+
+    async def silent() -> None:
+        own, theirs = ManualClock(), ManualClock()
+        async with nameserver(tmp_path, theirs) as names:
+            settings = {"namesrvAddr": names.address, **ACTING}
+            async with running_broker(tmp_path / "c", own, **settings) as broker:
+                key = (broker.config.cluster_name, broker.address)
+                for _ in range(20):
+                    theirs.advance(1)
+                    own.advance(1)
+                    now_ms = names.state.now_ms()
+                    await until(lambda: names.state.routes.presences[key].seen_ms == now_ms)  # noqa: B023
+                theirs.advance(9)
+                assert key in names.state.routes.presences
+                theirs.advance(7)
+                assert key not in names.state.routes.presences
+
+    run(isolated())
+    run(at_once())
+    run(silent())
+
+
+@asynccontextmanager
+async def group_without_master(directory: Path, **settings: object) -> AsyncIterator[tuple[Broker, str]]:
+    """A replica that acts since its master is gone, and the name server."""
+    async with nameserver(directory) as names:
+        common = {"namesrvAddr": names.address, **ACTING, **BRISK, **settings}
+        async with running_broker(directory / "replica", **replica(**common)) as follower:
+            async with running_broker(directory / "master", **common) as master, Peer.of(master) as peer:
+                await until(lambda: follower.following.rounds)
+                add_topic(master, "TopicA", 2)
+                for number in range(10):
+                    await peer.send("TopicA", b"%d" % number)
+                master.offsets.commit("g", "TopicA", 0, 4, "")
+                await until(lambda: follower.store.log.max_offset == master.store.log.max_offset)
+                await follow_now(follower)
+                assert follower.offsets.query("g", "TopicA", 0) == 4
+                assert not follower.membership.is_acting
+            await until(lambda: follower.membership.is_acting, "the replica acts")
+            yield follower, names.address
+
+
+def test_a_replica_acts_while_its_master_is_away(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with group_without_master(tmp_path) as (acting, _), Peer.of(acting) as peer:
+            await peer.heartbeat("g", topics={"TopicA": "*"})
+            bodies = [message.body for message in await peer.pull_messages("TopicA", offset=4, group="g")]
+            assert bodies == [b"%d" % number for number in range(4, 10)]
+            committed = await peer.call(
+                Request.UPDATE_CONSUMER_OFFSET, consumerGroup="g", topic="TopicA", queueId=0, commitOffset=10
+            )
+            assert committed.code == 0
+            assert acting.offsets.query("g", "TopicA", 0) == 10
+            queue = MessageQueue("broker-a", 0, "TopicA")
+            assert acting.queue_locks.lock("g", [queue], "client", acting.uptime_ms()) == [queue]
+            assert acting.timers.is_open
+            refused = await peer.send("TopicA", b"here")
+            assert refused.code == Response.SERVICE_NOT_AVAILABLE
+            assert acting.store.queue_bounds("TopicA", 0) == (0, 10)
+
+    run(scene(), timeout_s=60)
+
+
+def test_a_master_that_comes_back_takes_over_what_its_replica_went_on_with(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with group_without_master(tmp_path, totalReplicas=2) as (acting, names):
+            for offset in range(5, 11):
+                acting.offsets.commit("g", "TopicA", 0, offset, "")
+            acting.offsets.data_version = type(acting.offsets.data_version)(counter=10**6, timestamp=1)
+            acting.delays.offsets[3] = 77
+            acting.delays.confirm({3: 77})
+            acting.delays.version = acting.offsets.data_version
+            common = {"namesrvAddr": names, **TWO, **BRISK}
+            async with running_broker(tmp_path / "master", **common) as master:
+                assert master.nameservers.is_isolated
+                await until(lambda: not master.nameservers.is_isolated, "the master is online")
+                assert master.offsets.query("g", "TopicA", 0) == 10
+                assert master.delays.offsets == {3: 77}
+                assert master.duties.is_on
+                await until(lambda: not acting.membership.is_acting, "the replica gives up")
+                await until(lambda: acting.following.master == master.address)
+                assert not acting.timers.is_open
+                async with Peer.of(master) as peer:
+                    assert (await peer.send("TopicA", b"again")).code == 0
+                await until(lambda: len(stored(acting, "TopicA")) == 11)
+
+    run(scene(), timeout_s=60)
+
+
+def test_pulls_wait_at_a_replica_without_master_and_are_sent_to_it_when_it_is_back(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with group_without_master(tmp_path) as (acting, names), Peer.of(acting) as peer:
+            parked = asyncio.ensure_future(peer.pull("TopicA", offset=10, group="g", suspend_ms=20_000))
+            await until(lambda: acting.longpoll.count == 1)
+            async with running_broker(tmp_path / "master", namesrvAddr=names, **ACTING, **BRISK):
+                answer = await parked
+                assert answer.code == Response.PULL_RETRY_IMMEDIATELY
+                assert answer.ext["suggestWhichBrokerId"] == "0"
+
+    run(scene(), timeout_s=60)
+
+
+def test_a_replica_sends_readers_to_its_master_unless_that_sent_them(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with running_group(tmp_path) as group, Peer.of(group.master) as peer, Peer.of(group.replica) as other:
+            await peer.send("TopicA", b"one")
+            await until(lambda: group.is_even and group.replica.store.queue_bounds("TopicA", 0) == (0, 1))
+            await follow_now(group.replica)
+            found = await other.pull("TopicA", group="g")
+            assert (found.code, found.ext["suggestWhichBrokerId"]) == (0, "0")
+            nothing = await other.pull("TopicA", offset=1, group="g", suspend_ms=20_000)
+            assert (nothing.code, nothing.ext["suggestWhichBrokerId"]) == (Response.PULL_RETRY_IMMEDIATELY, "0")
+            beyond = await other.pull("TopicA", offset=9, group="g")
+            assert (beyond.code, beyond.ext["suggestWhichBrokerId"]) == (Response.PULL_RETRY_IMMEDIATELY, "0")
+
+    run(scene())
+
+
+def test_a_replica_may_be_asked_to_act_only_with_settings_that_fit(tmp_path: Path) -> None:
+    settings = broker_settings(tmp_path, **replica(**TWO))
+    assert Broker(settings, ManualClock()).membership.starts_isolated
+    assert not Broker(broker_settings(tmp_path, **replica(**ACTING)), ManualClock()).membership.starts_isolated
