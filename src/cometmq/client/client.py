@@ -18,6 +18,8 @@ from cometmq.client.codecs import Codec, bytes_codec
 from cometmq.client.instance import Instance
 from cometmq.client.options import ClientKeywords, ClientOptions, ProducerKeywords, ProducerOptions
 from cometmq.client.producer import Producer
+from cometmq.client.pull import PullConsumer
+from cometmq.client.pulloptions import PullKeywords, PullOptions
 from cometmq.client.transactions import Check, TransactionProducer
 from cometmq.clock import Clock
 
@@ -132,6 +134,20 @@ class Client:
         )
         self.adopt(producer)
         return producer
+
+    @overload
+    def pull_consumer(self, group: str, **options: Unpack[PullKeywords]) -> PullConsumer[bytes]: ...
+
+    @overload
+    def pull_consumer(self, group: str, *, codec: Codec[T], **options: Unpack[PullKeywords]) -> PullConsumer[T]: ...
+
+    def pull_consumer(
+        self, group: str, *, codec: Codec[Any] = bytes_codec, **options: Unpack[PullKeywords]
+    ) -> PullConsumer[Any]:
+        """A consumer that asks for messages itself. `options` are the fields of `PullOptions`."""
+        consumer = PullConsumer(group, codec, PullOptions(**options), instance=self.instance)
+        self.adopt(consumer)
+        return consumer
 
     def admin(self, *, timeout_s: float = 5.0) -> Admin:
         """Administration of the cluster, to be used with `async with`; each request takes `timeout_s` at most."""

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Literal, TypeAlias
 
+from cometmq.client import bounds
 from cometmq.client.admin.calls import each
 from cometmq.client.admin.groups import GroupAdmin
 from cometmq.client.admin.results import BrokerMember, Lag, Move, ProgressSpan
@@ -21,13 +22,8 @@ from cometmq.wire.codes import Request, Response
 from cometmq.wire.headers import (
     CloneGroupOffset,
     GetConsumeStats,
-    GetMaxOffset,
-    GetMinOffset,
-    OffsetResponse,
-    QueryConsumerOffset,
     QueryConsumeTimeSpan,
     ResetOffset,
-    SearchOffset,
     UpdateConsumerOffset,
 )
 
@@ -143,41 +139,26 @@ class OffsetAdmin(TopicAdmin, GroupAdmin):
         return [self.shown(queue) for queue in route.subscribe]
 
     async def earliest_offset(self, queue: MessageQueue) -> int:
-        header = GetMinOffset(self.wrap(queue.topic), queue.queue_id)
-        return await self._offset(queue, Request.GET_MIN_OFFSET, header)
+        return await bounds.begin(self.instance, self._wired(queue))
 
     async def latest_offset(self, queue: MessageQueue) -> int:
         """The offset after the last message."""
-        header = GetMaxOffset(self.wrap(queue.topic), queue.queue_id)
-        return await self._offset(queue, Request.GET_MAX_OFFSET, header)
+        return await bounds.end(self.instance, self._wired(queue))
 
     async def offset_at(self, queue: MessageQueue, at: datetime) -> int:
         """Of the first message that was stored then or later; the end if there is none."""
-        header = SearchOffset(self.wrap(queue.topic), queue.queue_id, time_ms(at))
-        return await self._offset(queue, Request.SEARCH_OFFSET_BY_TIMESTAMP, header)
-
-    async def _offset(
-        self, queue: MessageQueue, code: int, header: GetMinOffset | GetMaxOffset | SearchOffset
-    ) -> int:
-        response = await self.ask(await self._home(queue), code, header)
-        return OffsetResponse.decode(response.ext).offset
+        return await bounds.at(self.instance, self._wired(queue), at)
 
     async def _home(self, queue: MessageQueue) -> str:
         """The address of the broker that has a queue."""
-        name = self.wrap(queue.topic)
-        route = await self.instance.route(name)
-        wire_queue = MessageQueue(queue.broker_name, queue.queue_id, name)
-        return await self.instance.master(route.host(wire_queue), name)
+        return await bounds.home(self.instance, self._wired(queue))
+
+    def _wired(self, queue: MessageQueue) -> MessageQueue:
+        return MessageQueue(queue.broker_name, queue.queue_id, self.wrap(queue.topic))
 
     async def _committed(self, group: str, queue: MessageQueue) -> int:
-        header = QueryConsumerOffset(group, self.wrap(queue.topic), queue.queue_id, set_zero_if_not_found=False)
-        try:
-            response = await self.ask(await self._home(queue), Request.QUERY_CONSUMER_OFFSET, header)
-        except BrokerError as error:
-            if error.code == Response.QUERY_NOT_FOUND:
-                return -1
-            raise
-        return OffsetResponse.decode(response.ext).offset
+        offset = await bounds.committed(self.instance, group, self._wired(queue))
+        return -1 if offset is None else offset
 
     async def _target(self, queue: MessageQueue, to: Place) -> int:
         if isinstance(to, datetime):
