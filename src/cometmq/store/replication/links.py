@@ -14,6 +14,9 @@ younger one, and
     offset E is on k replicas at least   if   born_offset < E <= acked_offset   holds for k connections
 
 A single report always counts: one replica is one replica.
+
+An empty replica is sent the last segment only: `first_offset` says where that begins. It has nothing of what lies
+before, whatever it reports, so who waits for that when it comes is not answered by any report any more.
 """
 
 from __future__ import annotations
@@ -58,6 +61,7 @@ class Link:
     def __init__(self, name: str, log: SentLog, options: LinkOptions, now_s: float) -> None:
         self.name = name
         self.born_offset: int = log.max_offset
+        self.first_offset: int = 0
         self.acked_offset: int = -1
         self.next_offset: int = -1
         self.pace = Pace(now_s)
@@ -81,14 +85,17 @@ class Link:
                 "master, or this one lost its tail; let the replica take over, or empty its store to copy the log anew"
             )
         if self.next_offset < 0:
-            self.next_offset = offset or self._last_segment_start()
+            self._begin(offset)
         moved = offset != self.acked_offset
         self.acked_offset = offset
         return moved
 
-    def _last_segment_start(self) -> int:
-        end = self._log.max_offset
-        return end - end % self._options.segment_bytes
+    def _begin(self, offset: int) -> None:
+        """Where the replica asks; one without a log gets the last segment."""
+        if offset == 0:
+            end = self._log.max_offset
+            offset = self.first_offset = end - end % self._options.segment_bytes
+        self.next_offset = offset
 
     # What goes
 

@@ -42,7 +42,10 @@ class Master:
 
     def received(self, link: Link, data: bytes, now_s: float) -> None:
         """WireError: close this connection; nothing that it said counts."""
+        is_new = link.next_offset < 0
         if link.received(data, now_s):
+            if is_new and link.first_offset > 0:
+                self.waiters.strand(link.first_offset)
             self.waiters.replicated(self._offset_of)
 
     def in_sync(self) -> int:

@@ -17,6 +17,7 @@ from typing import Final, Protocol
 from cometmq.errors import StoreError, WireError
 from cometmq.store.replication.frames import REPORT, Frames
 from cometmq.store.replication.pace import Pace
+from cometmq.store.replication.whole import WholeRecords
 
 CHECKED_BYTES: Final = 32 << 10
 # 0 asks for the last segment, wherever it begins.
@@ -60,13 +61,17 @@ class Replica:
         self._log = log
         self._options = options
         self._frames = Frames(options.segment_bytes)
-        # Bytes before this one are in both logs; from here on they are compared, then appended.
+        self._records = WholeRecords(options.segment_bytes)
+        # What comes next; bytes before it are in both logs. An empty log may begin anywhere.
         self._position: int = _first_request(log)
+        self._anywhere: bool = log.max_offset == 0
+        # Up to here this log was written before; it ends with a whole record.
+        self._known_until: int = log.max_offset
 
     @property
     def is_checked(self) -> bool:
         """The whole of this log is in the master's."""
-        return self._position >= self._log.max_offset
+        return self._position >= self._known_until
 
     def connected(self, now_s: float) -> bytes:
         """The first report, to be sent at once: it says where the master is to begin."""
@@ -82,7 +87,7 @@ class Replica:
         self.pace.count(len(data), now_s)
         grew = False
         for offset, piece in self._frames.feed(data):
-            if offset != self._position and self._log.max_offset != 0:
+            if offset != self._position and not self._anywhere:
                 raise WireError(f"the master sends offset {offset}, but this replica goes on at {self._position}")
             if len(piece):
                 grew = self._take(offset, piece) or grew
@@ -94,14 +99,18 @@ class Replica:
         return grew
 
     def _take(self, offset: int, piece: memoryview) -> bool:
-        known = min(len(piece), self._log.max_offset - offset) if self._log.max_offset else 0
+        self._anywhere = False
+        self._position = offset + len(piece)
+        known = min(len(piece), self._known_until - offset)
         if known > 0:
             self._check(offset, piece[:known])
-        self._position = offset + len(piece)
-        if known == len(piece):
-            return False
-        self._log.append_raw(offset + max(0, known), piece[max(0, known) :])
-        return True
+            offset += known
+            piece = piece[known:]
+        grew = False
+        for at, records in self._records.feed(offset, piece):
+            self._log.append_raw(at, records)
+            grew = True
+        return grew
 
     def _check(self, offset: int, piece: memoryview) -> None:
         while len(piece):

@@ -21,9 +21,14 @@ class Waiters:
     def __init__(self) -> None:
         # Copies needed, the master's own not counted -> (end offset, deadline, callback)
         self._rows: dict[int, deque[tuple[int, float, Callback]]] = {}
+        # Those whom no report can help any more.
+        self._stranded: deque[tuple[int, float, Callback]] = deque()
 
     def __len__(self) -> int:
-        return sum(len(row) for row in self._rows.values())
+        return sum(len(row) for row in self._all())
+
+    def _all(self) -> list[deque[tuple[int, float, Callback]]]:
+        return [*self._rows.values(), self._stranded]
 
     def wait(self, end_offset: int, copies: int, deadline_s: float, callback: Callback) -> None:
         row = self._rows.get(copies)
@@ -40,8 +45,14 @@ class Waiters:
             while row and row[0][0] <= offset:
                 _tell(row.popleft()[2], PutStatus.OK)
 
+    def strand(self, offset: int) -> None:
+        """A replica begins at `offset`: from now on reports say nothing about what lies before."""
+        for row in self._rows.values():
+            while row and row[0][0] <= offset:
+                self._stranded.append(row.popleft())
+
     def expire(self, now_s: float) -> None:
-        for row in list(self._rows.values()):
+        for row in self._all():
             while row and row[0][1] <= now_s:
                 _tell(row.popleft()[2], PutStatus.FLUSH_SLAVE_TIMEOUT)
 
@@ -50,7 +61,7 @@ class Waiters:
         self.expire(float("inf"))
 
     def next_deadline_s(self) -> float | None:
-        return min((row[0][1] for row in self._rows.values() if row), default=None)
+        return min((row[0][1] for row in self._all() if row), default=None)
 
 
 def _tell(callback: Callback, status: int) -> None:
