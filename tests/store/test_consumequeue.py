@@ -339,6 +339,26 @@ def test_a_failed_sync_is_not_taken_for_success() -> None:
     assert parts.checkpoint.logics_physical_offset == 0
 
 
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_flush_of_very_many_queues_syncs_them_all_or_fails(fails: bool) -> None:
+    disk = FakeDisk(lazy_names=True)
+    parts = Parts(disk, segment_bytes=1 << 20)
+    for number in range(200):
+        parts.put(topic=f"Topic{number}")
+    parts.flush_log()
+    flush = parts.queues.begin_flush()
+    if fails:
+        disk.fail("sync", 150)
+        with pytest.raises(OSError, match="Input/output"):
+            flush.sync()
+        return
+    flush.sync()
+    left = disk.crash(7)
+    kept = [left.read_bytes(f"{ROOT}/consumequeue/Topic{number}/0/{0:020d}")[:8] for number in range(200)]
+    assert kept == sorted(kept)
+    assert len(set(kept)) == 200
+
+
 def test_a_file_that_goes_between_its_opening_and_its_sync_is_no_failure(tmp_path: Path) -> None:
     class Vanishing(OsDisk):
         def open(self, path: str, size: int, *, create: bool, allocate: bool, writable: bool = True) -> OsFile:

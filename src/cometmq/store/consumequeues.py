@@ -18,6 +18,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeAlias
 
 from cometmq.errors import StoreError
@@ -34,6 +35,10 @@ log = logging.getLogger(__name__)
 
 LMQ_PREFIX: Final = "%LMQ%"
 UNITS_PENDING_MAX: Final = 50_000
+# A journalling file system writes many small files at once if it is asked by many: ten thousand new queues take
+# 3 s, one after the other 27 s.
+_SYNC_THREADS: Final = 16
+_ONE_BY_ONE_MAX: Final = 64
 
 AnyQueue: TypeAlias = ConsumeQueue | BatchQueue
 
@@ -53,18 +58,32 @@ class QueueFlush:
 
         What has expired meanwhile, or was deleted with its topic, is left out.
         """
-        for path in self.paths:
-            try:
-                file = self.disk.open(path, -1, create=False, allocate=False)
-                file.sync()
-                file.close()
-            except FileNotFoundError:
-                continue
-        for directory in sorted(self.directories, reverse=True):
-            try:
-                self.disk.sync_dir(directory)
-            except FileNotFoundError:
-                continue
+        directories = sorted(self.directories, reverse=True)
+        if len(self.paths) <= _ONE_BY_ONE_MAX:
+            for path in self.paths:
+                self._sync_file(path)
+            for directory in directories:
+                self._sync_directory(directory)
+            return
+        with ThreadPoolExecutor(_SYNC_THREADS, "sync") as pool:
+            for _ in pool.map(self._sync_file, self.paths):
+                pass
+            for _ in pool.map(self._sync_directory, directories):
+                pass
+
+    def _sync_file(self, path: str) -> None:
+        try:
+            file = self.disk.open(path, -1, create=False, allocate=False)
+            file.sync()
+            file.close()
+        except FileNotFoundError:
+            return
+
+    def _sync_directory(self, path: str) -> None:
+        try:
+            self.disk.sync_dir(path)
+        except FileNotFoundError:
+            return
 
 
 class ConsumeQueues:
