@@ -6,16 +6,15 @@ from pathlib import Path
 from typing import Any
 
 from cometmq.broker.server import Broker
-from cometmq.store.results import PutStatus
 from tests.support.aio import run
 from tests.support.brokers import Peer, running_broker
 
 WAIT_S = 30.0
 
 
-async def until(done: Callable[[], object], what: str = "") -> None:
+async def until(done: Callable[[], object]) -> None:
     async with asyncio.timeout(WAIT_S):
-        while not done():
+        while not done():  # noqa: ASYNC110 - what is waited for has no event
             await asyncio.sleep(0.005)
 
 

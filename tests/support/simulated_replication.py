@@ -47,7 +47,8 @@ class Pipe:
 
     def write(self, data: bytes, now_s: float) -> None:
         if not self.is_broken:
-            self._last_s = max(self._last_s, now_s + self._chance.choice((0.0, 0.0, 0.0, 0.001, 0.01, 0.01, 0.3, 2.0) if self._chance.random() < 0.2 else (0.0,)))
+            late_s = self._chance.choice((0.001, 0.01, 0.01, 0.3, 2.0)) if self._chance.random() < 0.1 else 0.0
+            self._last_s = max(self._last_s, now_s + late_s)
             self._waiting.append((self._last_s, data))
 
     def read(self, now_s: float) -> bytes:
