@@ -21,11 +21,19 @@ if TYPE_CHECKING:
     from cometmq.client.codecs import json_codec as json_codec
     from cometmq.client.codecs import text_codec as text_codec
     from cometmq.client.codecs import typed_codec as typed_codec
+    from cometmq.client.consumehooks import ConsumeContext as ConsumeContext
     from cometmq.client.hooks import SendContext as SendContext
+    from cometmq.client.iterator import Consumer as Consumer
+    from cometmq.client.iterator import Delivered as Delivered
     from cometmq.client.messages import Message as Message
     from cometmq.client.messages import SendReceipt as SendReceipt
     from cometmq.client.messages import SendStatus as SendStatus
+    from cometmq.client.options import StartFrom as StartFrom
+    from cometmq.client.outcomes import Outcome as Outcome
+    from cometmq.client.outcomes import Reject as Reject
+    from cometmq.client.outcomes import Retry as Retry
     from cometmq.client.producer import Producer as Producer
+    from cometmq.client.push import PushConsumer as PushConsumer
     from cometmq.client.selectors import LeastLag as LeastLag
     from cometmq.client.transactions import Transaction as Transaction
     from cometmq.client.transactions import TransactionProducer as TransactionProducer
@@ -36,13 +44,21 @@ if TYPE_CHECKING:
 _PUBLIC = {
     "Client": "cometmq.client.client",
     "Codec": "cometmq.client.codecs",
+    "ConsumeContext": "cometmq.client.consumehooks",
+    "Consumer": "cometmq.client.iterator",
+    "Delivered": "cometmq.client.iterator",
     "LeastLag": "cometmq.client.selectors",
     "Message": "cometmq.client.messages",
     "MessageQueue": "cometmq.wire.bodies",
+    "Outcome": "cometmq.client.outcomes",
     "Producer": "cometmq.client.producer",
+    "PushConsumer": "cometmq.client.push",
+    "Reject": "cometmq.client.outcomes",
+    "Retry": "cometmq.client.outcomes",
     "SendContext": "cometmq.client.hooks",
     "SendReceipt": "cometmq.client.messages",
     "SendStatus": "cometmq.client.messages",
+    "StartFrom": "cometmq.client.options",
     "Transaction": "cometmq.client.transactions",
     "TransactionProducer": "cometmq.client.transactions",
     "Tx": "cometmq.client.transactions",

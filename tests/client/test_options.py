@@ -7,7 +7,16 @@ from typing import Any, get_type_hints
 import pytest
 
 from cometmq.client.client import Client
-from cometmq.client.options import ClientKeywords, ClientOptions, ProducerKeywords, ProducerOptions
+from cometmq.client.options import (
+    MIB,
+    ClientKeywords,
+    ClientOptions,
+    ConsumerKeywords,
+    ConsumerOptions,
+    ProducerKeywords,
+    ProducerOptions,
+    StartFrom,
+)
 from cometmq.errors import ConfigError
 from cometmq.names import AUTO_CREATE_TOPIC
 
@@ -35,7 +44,8 @@ def test_the_defaults_of_a_producer_are_rocketmqs() -> None:
 
 @pytest.mark.mission("SK-05")
 @pytest.mark.parametrize(
-    ("options", "keywords"), [(ProducerOptions, ProducerKeywords), (ClientOptions, ClientKeywords)]
+    ("options", "keywords"),
+    [(ProducerOptions, ProducerKeywords), (ConsumerOptions, ConsumerKeywords), (ClientOptions, ClientKeywords)],
 )
 def test_every_option_is_a_keyword_argument(options: Any, keywords: Any) -> None:
     fields = {field.name for field in dataclasses.fields(options)} - {"namesrv"}
@@ -65,6 +75,74 @@ def _other(value: Any) -> Any:
     if isinstance(value, tuple):
         return ("T",)
     return "Other" if isinstance(value, str) else value
+
+
+def test_the_defaults_of_a_consumer_are_rocketmqs() -> None:
+    consumer = Client("127.0.0.1:1").push_consumer("cg")
+    options = consumer.options
+    assert options.concurrency == 20  # consumeThreadMin, consumeThreadMax
+    assert options.prefetch == 1000  # pullThresholdForQueue
+    assert options.prefetch_bytes == 100 * MIB  # pullThresholdSizeForQueue
+    assert (options.prefetch_topic, options.prefetch_topic_bytes) == (None, None)  # pullThreshold...ForTopic -1
+    assert options.prefetch_span == 2000  # consumeConcurrentlyMaxSpan
+    assert (options.pull_interval, options.pull_batch, options.pull_batch_bytes) == (0, 32, 262_144)
+    assert options.consume_timeout == 15 * 60  # consumeTimeout
+    assert options.post_subscription is False  # postSubscriptionWhenPull
+    assert (options.poll_hold, options.poll_timeout) == (15.0, 30.0)
+    assert (options.lock_timeout, options.lock_interval, options.lock_expiry) == (1.0, 20.0, 30.0)
+    assert (options.rebalance_interval, options.rebalance_retry, options.first_pull_delay) == (20.0, 1.0, 0.5)
+    assert (options.commit_interval, options.error_delay, options.suspend) == (5.0, 1.0, 1.0)
+    assert options.max_retries is None  # maxReconsumeTimes -1
+    assert (options.start, options.broadcast, options.allocation.name) == (StartFrom.LAST, False, "AVG")
+    assert consumer.instance.options.idle_timeout == 120.0  # clientChannelMaxIdleTimeSeconds
+    assert consumer.instance.options.close_on_timeout is True  # clientCloseSocketIfTimeout
+    assert (consumer.instance.options.calls_max, consumer.instance.options.oneway_max) == (65_535, 65_535)
+
+    async def handle(message: object) -> None: ...
+
+    consumer.subscribe("T", handle)  # consumeMessageBatchMaxSize 1: one, and not in a list
+
+
+def test_keywords_reach_the_consumer() -> None:
+    given: dict[str, Any] = {
+        it.name: _other(it.default)
+        for it in dataclasses.fields(ConsumerOptions)
+        if it.name not in ("start", "allocation", "executor", "offsets_dir", "prefetch_topic", "prefetch_topic_bytes")
+    }
+    given["suspend"] = 2.0
+    consumer = Client("127.0.0.1:1").push_consumer("cg", **given)
+    assert {name: getattr(consumer.options, name) for name in given} == given
+    assert Client("127.0.0.1:1").consumer("cg", "T", **given).options == consumer.options
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "limit"),
+    [
+        ("concurrency", 0, "1 to"),
+        ("prefetch", 0, "65535"),
+        ("prefetch", 65_536, "65535"),
+        ("prefetch_bytes", 1025 * MIB, str(1024 * MIB)),
+        ("prefetch_span", 65_536, "65535"),
+        ("prefetch_topic", 0, "6553500"),
+        ("prefetch_topic_bytes", 1, "1048576"),
+        ("pull_interval", 66, "65.535"),
+        ("pull_batch", 1025, "1024"),
+        ("suspend", 31, "30"),
+        ("max_retries", -1, "0 to"),
+        ("poll_hold", 30.0, "poll_timeout"),
+        ("lock_expiry", 60, "59"),
+        ("lock_interval", 30.0, "lock_expiry"),
+        ("consume_timeout", 0, "more than 0"),
+        ("commit_interval", 0, "more than 0"),
+        ("drain_timeout", -1, "0 to"),
+        ("first_pull_delay", -1, "0 to"),
+        ("rebalance_retry", 21, "0 to 20"),
+    ],
+)
+def test_consumer_options_out_of_range_name_the_limit(name: str, value: object, limit: str) -> None:
+    with pytest.raises(ConfigError, match=name) as refusal:
+        ConsumerOptions(**{name: value})  # type: ignore[arg-type]
+    assert limit in str(refusal.value)
 
 
 @pytest.mark.parametrize(

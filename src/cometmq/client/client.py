@@ -16,10 +16,19 @@ from weakref import WeakKeyDictionary
 from cometmq.client.admin import Admin
 from cometmq.client.codecs import Codec, bytes_codec
 from cometmq.client.instance import Instance
-from cometmq.client.options import ClientKeywords, ClientOptions, ProducerKeywords, ProducerOptions
+from cometmq.client.iterator import UNACKED_MAX, Consumer, Topics
+from cometmq.client.options import (
+    ClientKeywords,
+    ClientOptions,
+    ConsumerKeywords,
+    ConsumerOptions,
+    ProducerKeywords,
+    ProducerOptions,
+)
 from cometmq.client.producer import Producer
 from cometmq.client.pull import PullConsumer
 from cometmq.client.pulloptions import PullKeywords, PullOptions
+from cometmq.client.push import PushConsumer
 from cometmq.client.transactions import Check, TransactionProducer
 from cometmq.clock import Clock
 
@@ -154,3 +163,58 @@ class Client:
         admin = Admin(self.instance, timeout_s)
         self.adopt(admin)
         return admin
+
+    @overload
+    def consumer(
+        self,
+        group: str,
+        topics: Topics,
+        *,
+        auto_ack: bool = True,
+        max_unacked: int = UNACKED_MAX,
+        **options: Unpack[ConsumerKeywords],
+    ) -> Consumer[bytes]: ...
+
+    @overload
+    def consumer(
+        self,
+        group: str,
+        topics: Topics,
+        *,
+        codec: Codec[T],
+        auto_ack: bool = True,
+        max_unacked: int = UNACKED_MAX,
+        **options: Unpack[ConsumerKeywords],
+    ) -> Consumer[T]: ...
+
+    def consumer(
+        self,
+        group: str,
+        topics: Topics,
+        *,
+        codec: Codec[Any] = bytes_codec,
+        auto_ack: bool = True,
+        max_unacked: int = UNACKED_MAX,
+        **options: Unpack[ConsumerKeywords],
+    ) -> Consumer[Any]:
+        """A consumer to loop over: `async for message in consumer`. `topics` is a name, a list of names, or a map of
+        names to tags. `options` are the fields of `ConsumerOptions`."""
+        consumer = Consumer(
+            group,
+            topics,
+            codec,
+            ConsumerOptions(**options),
+            auto_ack=auto_ack,
+            max_unacked=max_unacked,
+            instance=self.instance,
+        )
+        self.adopt(consumer)
+        return consumer
+
+    def push_consumer(
+        self, group: str, *, codec: Codec[Any] = bytes_codec, **options: Unpack[ConsumerKeywords]
+    ) -> PushConsumer:
+        """A consumer that calls functions: `@app.on("topic")`. `options` are the fields of `ConsumerOptions`."""
+        consumer = PushConsumer(group, ConsumerOptions(**options), codec=codec, instance=self.instance)
+        self.adopt(consumer)
+        return consumer

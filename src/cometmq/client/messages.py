@@ -8,12 +8,13 @@ a message is sent or delivered again; `offset_id` names one stored copy.
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from enum import Enum
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import msgspec
 
 from cometmq.client.codecs import Codec, decode_body
 from cometmq.client.namespaces import strip
+from cometmq.names import RETRY_PREFIX
 from cometmq.wire import properties as wire_properties
 from cometmq.wire.bodies import MessageQueue
 from cometmq.wire.compression import decompress
@@ -102,22 +103,39 @@ class Message(msgspec.Struct, Generic[T], frozen=True):
         return f"Message(topic={self.topic!r}, id={self.id!r}, body={len(self.body)} bytes, tag={self.tag!r})"
 
 
+# The arguments of a Message.
+Fields: TypeAlias = tuple[str, bytes, Any, dict[str, str], str, str, MessageQueue, int, int, int, int, int, int]
+
+
 def received(
     stored: StoredMessage, broker_name: str, codec: Codec[T], namespace: str | None = None
 ) -> Message[T]:
-    """A record as its consumer sees it: body decompressed, namespace gone. WireError or CodecError."""
+    """A record as its consumer sees it: body decompressed, namespace gone, a retry with the topic that it was sent to.
+    WireError or CodecError."""
+    return Message(*received_fields(stored, broker_name, codec, namespace))
+
+
+def received_fields(
+    stored: StoredMessage,
+    broker_name: str,
+    codec: Codec[Any],
+    namespace: str | None = None,
+    extra: Mapping[str, str] | None = None,
+) -> Fields:
+    """The arguments of `Message`; `extra` are properties that the client adds."""
     body = decompress(stored.body, stored.sys_flag) if stored.sys_flag & COMPRESSED else stored.body
     properties = wire_properties.decode(stored.properties)
-    topic = strip(namespace, stored.topic)
+    if extra:
+        properties.update(extra)
     offset_id = encode_offset_id(offset_id_prefix(*stored.store_host), stored.physical_offset)
-    return Message(
-        topic,
+    return (
+        strip(namespace, sent_to(stored.topic, properties)),
         body,
         decode_body(codec, body),
         properties,
         properties.get(Property.UNIQ_KEY) or offset_id,
         offset_id,
-        MessageQueue(broker_name, stored.queue_id, topic),
+        MessageQueue(broker_name, stored.queue_id, strip(namespace, stored.topic)),
         stored.queue_offset,
         stored.reconsume_times + 1,
         stored.born_timestamp_ms,
@@ -125,3 +143,8 @@ def received(
         stored.flag,
         stored.physical_offset,
     )
+
+
+def sent_to(topic: str, properties: Mapping[str, str]) -> str:
+    """The topic that a message was sent to: for one in a retry topic not the one where it lies."""
+    return properties.get(Property.RETRY_TOPIC, topic) if topic.startswith(RETRY_PREFIX) else topic

@@ -17,16 +17,19 @@ import asyncio
 import logging
 import os
 from collections.abc import Collection, Iterable
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 from cometmq import statefile
+from cometmq.client.options import StartFrom
 from cometmq.errors import BrokerError, CallError, CometError, StoreError, WireError
-from cometmq.names import path_part
+from cometmq.names import RETRY_PREFIX, path_part
 from cometmq.wire.bodies import MessageQueue, ResetOffsets
 from cometmq.wire.codes import Request, Response
 from cometmq.wire.command import Command
-from cometmq.wire.headers import OffsetResponse, QueryConsumerOffset, UpdateConsumerOffset
+from cometmq.wire.headers import GetMaxOffset, OffsetResponse, QueryConsumerOffset, SearchOffset, UpdateConsumerOffset
+from cometmq.wire.headers.base import Header
 from cometmq.wire.json_writer import dumps_pretty
 
 if TYPE_CHECKING:
@@ -202,3 +205,23 @@ def _parse(content: bytes) -> dict[MessageQueue, int]:
         return ResetOffsets.decode(content).offset_table
     except WireError as error:
         raise ValueError(str(error)) from None
+
+
+async def first_offset(instance: "Instance", queue: MessageQueue, start: StartFrom | datetime) -> int:
+    """Where a group begins in a queue of which no offset is stored. CometError if the broker does not say.
+
+    Of the group's retry topic nothing is skipped: what is there was sent for this group.
+    """
+    is_retry = queue.topic.startswith(RETRY_PREFIX)
+    if start is StartFrom.FIRST or (start is StartFrom.LAST and is_retry):
+        return 0  # below the first that is left, the broker says where to go on
+    if start is StartFrom.LAST or is_retry:
+        header: Header = GetMaxOffset(queue.topic, queue.queue_id)
+        code = Request.GET_MAX_OFFSET
+    else:
+        assert isinstance(start, datetime)
+        header = SearchOffset(queue.topic, queue.queue_id, round(start.timestamp() * 1000))
+        code = Request.SEARCH_OFFSET_BY_TIMESTAMP
+    address = await instance.master(instance.host(queue), queue.topic)
+    response = await instance.ask(address, instance.request(code, header.encode()), instance.options.call_timeout)
+    return OffsetResponse.decode(response.ext).offset

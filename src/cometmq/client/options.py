@@ -1,13 +1,19 @@
-"""Every default of client and producer, by name. Durations are seconds, sizes bytes.
+"""Every default of clients, producers and consumers, by name. Durations are seconds, sizes bytes.
 
 RocketMQ's names for them are in `docs/rosetta.md`. The fields of `ProducerOptions` are keyword arguments of
-`Client.producer()`, those of `ClientOptions` of `Client()`.
+`Client.producer()`, those of `ConsumerOptions` of `Client.consumer()` and `Client.push_consumer()`, those of
+`ClientOptions` of `Client()`.
 """
 
+import enum
 from collections.abc import Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
 from typing import Final, TypedDict
 
+from cometmq.client.allocation import Average, Strategy
 from cometmq.errors import ConfigError
 from cometmq.names import AUTO_CREATE_TOPIC
 from cometmq.net.dispatch import Hook
@@ -117,6 +123,151 @@ class ProducerOptions:
         _need_range("template_topic_queues", self.template_topic_queues, 1, 65_535)
         if self.compression not in COMPRESSIONS:
             raise ConfigError(f"compression is {self.compression!r}, known are {', '.join(COMPRESSIONS)}")
+
+
+class StartFrom(enum.Enum):
+    """Where a group begins in a queue of which no offset is stored. A datetime in its place: at that time."""
+
+    LAST = "CONSUME_FROM_LAST_OFFSET"
+    FIRST = "CONSUME_FROM_FIRST_OFFSET"
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerOptions:
+    """What a consumer does.
+
+    start                       where a new group begins; a stored offset always wins
+    broadcast                   every member gets every message; offsets are in a file below `offsets_dir`, and what
+                                a handler fails on is logged and skipped
+    allocation                  how members share the queues; the same in all members
+    concurrency                 handlers that run at a time, of all topics together
+    executor                    where plain functions run; None: threads of the consumer's own, as many as `concurrency`
+    max_retries                 how often a message is tried again before it is a dead letter; None: 16, and without
+                                end in ordered topics
+    consume_timeout             a message that is longer in its handler is given to others, too
+    suspend                     how long an ordered queue rests after a failure
+    drain_timeout               how long stop() waits for handlers that run
+    prefetch, prefetch_bytes, prefetch_span
+                                most of a queue that is held here: messages, bytes of bodies, distance of offsets
+    prefetch_topic, prefetch_topic_bytes
+                                the same for all queues together, divided among them; None: no such bound
+    pull_batch, pull_batch_bytes, pull_interval
+                                one pull: how much, and the rest after it
+    poll_hold, poll_timeout     how long a broker holds a pull that finds nothing, and when the client gives it up
+    post_subscription           say the subscription in every pull, not only in heartbeats
+    error_delay                 the rest after a pull that failed
+    commit_interval             how often offsets are stored
+    rebalance_interval, rebalance_retry
+                                how often the shares are looked at: when all is well, and when it is not
+    first_pull_delay            a new queue rests so long: its last owner stores its offset meanwhile
+    lock_interval, lock_expiry, lock_timeout
+                                ordered queues: when locks are renewed, when one counts as lost, how long asking takes
+    """
+
+    start: StartFrom | datetime = StartFrom.LAST
+    broadcast: bool = False
+    offsets_dir: Path | None = None
+    allocation: Strategy = field(default_factory=Average)
+    concurrency: int = 20
+    executor: Executor | None = None
+    max_retries: int | None = None
+    consume_timeout: float = 900.0
+    suspend: float = 1.0
+    drain_timeout: float = 30.0
+    prefetch: int = 1000
+    prefetch_bytes: int = 100 * MIB
+    prefetch_span: int = 2000
+    prefetch_topic: int | None = None
+    prefetch_topic_bytes: int | None = None
+    pull_batch: int = 32
+    pull_batch_bytes: int = 262_144
+    pull_interval: float = 0.0
+    poll_hold: float = 15.0
+    poll_timeout: float = 30.0
+    post_subscription: bool = False
+    error_delay: float = 1.0
+    commit_interval: float = 5.0
+    rebalance_interval: float = 20.0
+    rebalance_retry: float = 1.0
+    first_pull_delay: float = 0.5
+    lock_interval: float = 20.0
+    lock_expiry: float = 30.0
+    lock_timeout: float = 1.0
+    trace: bool = False
+    trace_topic: str | None = None
+
+    def __post_init__(self) -> None:
+        for name, least, most in _CONSUMER_RANGES:
+            value = getattr(self, name)
+            if value is not None:
+                _need_range(name, value, least, most)
+        for name in ("consume_timeout", "commit_interval", "rebalance_interval", "poll_timeout", "lock_timeout"):
+            _need_positive(name, getattr(self, name))
+        if self.poll_hold >= self.poll_timeout:
+            raise ConfigError(f"poll_timeout is {self.poll_timeout}: it must be more than poll_hold, {self.poll_hold}")
+        if self.lock_interval >= self.lock_expiry:
+            raise ConfigError(
+                f"lock_expiry is {self.lock_expiry}: it must be more than lock_interval, {self.lock_interval}"
+            )
+
+
+# name, least, most
+_CONSUMER_RANGES: Final = (
+    ("concurrency", 1, 100_000),
+    ("max_retries", 0, 2**31 - 1),
+    ("suspend", 0.01, 30),
+    ("drain_timeout", 0, 86_400),
+    ("prefetch", 1, 65_535),
+    ("prefetch_bytes", MIB, 1024 * MIB),
+    ("prefetch_span", 1, 65_535),
+    ("prefetch_topic", 1, 6_553_500),
+    ("prefetch_topic_bytes", MIB, 102_400 * MIB),
+    ("pull_batch", 1, 1024),
+    ("pull_batch_bytes", 1, 1 << 30),
+    ("pull_interval", 0, 65.535),
+    ("poll_hold", 0, 600),
+    ("error_delay", 0.001, 60),
+    ("rebalance_retry", 0, 20),
+    ("first_pull_delay", 0, 60),
+    # A broker gives a lock to others after 60 s without renewal.
+    ("lock_expiry", 0.01, 59),
+)
+
+
+class ConsumerKeywords(TypedDict, total=False):
+    """`ConsumerOptions` as keyword arguments; compared by a test."""
+
+    start: StartFrom | datetime
+    broadcast: bool
+    offsets_dir: Path | None
+    allocation: Strategy
+    concurrency: int
+    executor: Executor | None
+    max_retries: int | None
+    consume_timeout: float
+    suspend: float
+    drain_timeout: float
+    prefetch: int
+    prefetch_bytes: int
+    prefetch_span: int
+    prefetch_topic: int | None
+    prefetch_topic_bytes: int | None
+    pull_batch: int
+    pull_batch_bytes: int
+    pull_interval: float
+    poll_hold: float
+    poll_timeout: float
+    post_subscription: bool
+    error_delay: float
+    commit_interval: float
+    rebalance_interval: float
+    rebalance_retry: float
+    first_pull_delay: float
+    lock_interval: float
+    lock_expiry: float
+    lock_timeout: float
+    trace: bool
+    trace_topic: str | None
 
 
 class ProducerKeywords(TypedDict, total=False):

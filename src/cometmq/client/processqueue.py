@@ -29,21 +29,15 @@ MIB: Final = 1 << 20
 
 
 class Held:
-    """A message in the cache. `retries` counts what the record does not know yet; `started_s` is when it was handed
-    to a handler."""
+    """A message in the cache. `started_s` is when it was handed to a handler."""
 
-    __slots__ = ("message", "offset", "retries", "size_bytes", "started_s")
+    __slots__ = ("message", "offset", "size_bytes", "started_s")
 
     def __init__(self, message: StoredMessage) -> None:
         self.message = message
         self.offset = message.queue_offset
         self.size_bytes = len(message.body)
-        self.retries = 0
         self.started_s: float | None = None
-
-    @property
-    def reconsume_times(self) -> int:
-        return self.message.reconsume_times + self.retries
 
 
 class ProcessQueue:
@@ -61,7 +55,8 @@ class ProcessQueue:
         self.last_consume_s = now_s
         # Ordered consumption
         self.lock_s: float | None = None
-        self.is_busy = False
+        self.is_scheduled = False  # a run of its messages waits or goes on
+        self.is_busy = False  # ... and is in the handler
         self.unlock_tries = 0
         self._held: dict[int, Held] = {}
         self._order: deque[int] = deque()
@@ -164,6 +159,13 @@ class ProcessQueue:
             self.size_bytes -= one.size_bytes
         self._hand.clear()
         return offset
+
+    def discard(self, held: Iterable[Held]) -> None:
+        """These need no commit: somebody else has them. What is committed later passes them."""
+        for one in held:
+            if self._hand.pop(one.offset, None) is not None:
+                self.count -= 1
+                self.size_bytes -= one.size_bytes
 
     def put_back(self, held: Sequence[Held] | None = None) -> None:
         """Back from the hand into the cache: these, or all."""
