@@ -58,6 +58,40 @@ def test_a_request_gets_its_reply(java: JavaShell, cluster: Cluster, topic: str)
     assert sorted(rows) == ["SEND_OK"] * 3 + [f"re: ask {number}" for number in range(3)]
 
 
+UNANSWERED = """
+    DefaultMQProducer p = use(new DefaultMQProducer("compat_asker"));
+    p.setNamesrvAddr(args[0]);
+    p.start();
+    try {
+        p.request(new Message(args[1], "ask".getBytes()), 3_000);
+    } catch (RequestTimeoutException e) {
+        emit("code", e.getResponseCode());
+    }
+    CountDownLatch late = new CountDownLatch(1);
+    MessageQueue q = p.fetchPublishMessageQueues(args[1]).get(0);
+    p.request(new Message(args[1], "ask back".getBytes()), q, new RequestCallback() {
+        public void onSuccess(Message m) { emit("reply", m == null); late.countDown(); }
+        public void onException(Throwable e) {
+            emit("code", ((RequestTimeoutException) e).getResponseCode());
+            late.countDown();
+        }
+    }, 3_000);
+    late.await();
+"""
+
+
+def test_a_request_without_a_reply_ends_in_time(java55: JavaShell, cluster: Cluster, topic: str) -> None:
+    remoting.create_topic(cluster.broker.address, topic, queues=1)
+    rows = java55.run(UNANSWERED, cluster.namesrv.address, topic).rows
+    assert rows == [{"code": 10006}, {"code": 10006}]
+    consumer = consume(java55, cluster.namesrv.address, topic, f"{topic}_g")
+    asked = consumer.take(2)
+    consumer.stop()
+    for row in asked:
+        assert row["properties"].keys() >= {"CORRELATION_ID", "REPLY_TO_CLIENT", "TTL", "CLUSTER"}
+        assert row["properties"]["TTL"] == "3000"
+
+
 def client_id(broker: str, group: str) -> str:
     """Of the only member of a group."""
     wait_until(lambda: remoting.call(broker, 203, {"consumerGroup": group}).code == 0, f"a member of {group}")
