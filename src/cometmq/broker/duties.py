@@ -50,7 +50,8 @@ class Duties:
         if broker.config.timer_wheel_enabled:
             files = TimerFiles(broker.disk, broker.store.options)
             worker = ThreadWorker("timers", asyncio.get_running_loop().call_soon_threadsafe)
-            broker.timers.open(broker.store, files, worker, broker.background.load_ranges)
+            put = broker.escape.put if broker.is_replica else None
+            broker.timers.open(broker.store, files, worker, broker.background.load_ranges, put)
         self._is_open = True
 
     def start(self) -> None:
@@ -71,6 +72,7 @@ class Duties:
         """Another broker does it from now on."""
         self.pause()
         broker = self._broker
+        await broker.escape.stop()
         broker.transactions.close()
         broker.timers.finish()
         while broker.timers.is_writing:  # noqa: ASYNC110 - threads end it, not tasks
@@ -111,12 +113,31 @@ class Duties:
         every("timer log", lambda: EXPIRE_S, broker.timers.expire, EXPIRE_S)
         every("timer counts", lambda: RECOUNT_S, broker.timers.recount, RECOUNT_S)
 
+    def resume(self) -> None:
+        """A message that somebody tries to put has got to its place."""
+        if self.is_on:
+            self._broker.soon(self.deliver_delayed)
+            self._broker.soon(self._broker.transactions.begin_round)
+            self.wake_timers()
+
     # Delayed messages
 
     def deliver_delayed(self) -> None:
         """A backlog is worked off without waiting for the next round, but not without serving others in between."""
-        if "delays" in self._periods and self._broker.delays.deliver(self._broker.store):
-            self._broker.soon(self.deliver_delayed)
+        broker = self._broker
+        if "delays" not in self._periods:
+            return
+        if broker.is_replica:
+            broker.delays.deliver(broker.escape)
+            self._save_escaped()
+        elif broker.delays.deliver(broker.store):
+            broker.soon(self.deliver_delayed)
+
+    def _save_escaped(self) -> None:
+        """What another broker has taken is safe: nothing of it is in the log here."""
+        progress = self._broker.delays.progress()
+        if progress is not None:
+            self._progress_flushed(progress, PutStatus.OK)
 
     def _save_progress(self) -> None:
         """Progress of delayed messages goes to disk behind what was delivered: see delays.py."""

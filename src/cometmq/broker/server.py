@@ -33,6 +33,7 @@ from cometmq.broker import saving
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.delays import Delays
 from cometmq.broker.duties import Duties
+from cometmq.broker.escape import Escape
 from cometmq.broker.following import Following
 from cometmq.broker.groups import Groups
 from cometmq.broker.handlers import HANDLERS, clients
@@ -135,6 +136,7 @@ class Broker:
         self.is_replica: bool = settings.store_options.is_slave
         self.following: Following = Following(self)
         self.membership: Membership = Membership(self)
+        self.escape: Escape = Escape(self)
         self.nameservers.on_master = self.membership.registered
         self.longpoll: LongPoll = LongPoll(partial(pull_again, self), self.soon, self._queue_end)
         self.server: Server = self._make_server(frozenset())
@@ -221,6 +223,7 @@ class Broker:
         await asyncio.sleep(0)
         await self._stop_serving(self.config.shut_down_wait_s if self.config.shut_down_gracefully else STOP_GRACE_S)
         self.stats.stop()
+        await self.escape.stop()
         await self.client.stop()
         self.transactions.close()
         self.timers.finish()

@@ -65,6 +65,7 @@ FINISH_S: Final = 1.0
 IDLE_SAVE_S: Final = 10.0
 
 Load = Callable[[list[tuple[File, int, int]], Act], object]
+Put = Callable[[AppendRequest], PutResult]
 
 
 class DueSlot:
@@ -104,9 +105,12 @@ class Timers:
         self._store: Store
         self._worker: Worker
         self._load: Load
+        self._put_elsewhere: Put | None = None
 
-    def open(self, store: Store, files: TimerFiles, worker: Worker, load: Load) -> None:
-        """`worker` syncs files, `load` brings pages into memory. The store has recovered; now the timers do."""
+    def open(self, store: Store, files: TimerFiles, worker: Worker, load: Load, put: Put | None = None) -> None:
+        """`worker` syncs files, `load` brings pages into memory, `put` takes messages that are due: the store's unless
+        given. The store has recovered; now the timers do."""
+        self._put_elsewhere = put
         self._due = self._recount = self._loaded_for = self._mark = None
         self._is_loading = self._is_unsaved = False
         self._store = store
@@ -345,7 +349,7 @@ class Timers:
         return True
 
     def _put(self, request: AppendRequest) -> bool:
-        result = self._store.put(request)
+        result = (self._put_elsewhere or self._store.put)(request)
         if result.status == PutStatus.MESSAGE_ILLEGAL or result.status == PutStatus.PROPERTIES_SIZE_EXCEEDED:
             log.error("dropped timer message topic=%s reason=%s", request.topic, result.remark)
             return True

@@ -190,6 +190,8 @@ class Transactions:
                 self._write_ops(queue)
 
     def _write_ops(self, queue: HalfQueue) -> None:
+        if self._broker.is_replica:
+            return  # its log is the master's, which has or makes the same ops
         bytes_max = self._broker.config.op_bytes_max
         while len(queue.batch):
             record, count = queue.batch.next_record(bytes_max, self._now_ms, self._broker.store_host)
@@ -285,6 +287,8 @@ class Transactions:
         half = Half(message)
         if queue.is_superseded(half) or queue.has_ended(half.first_offset):
             return True
+        if self._broker.is_replica:
+            return self._broker.escape.put_half(half)
         config = self._broker.config
         age_ms_max = self._broker.store.options.file_reserved_hours * HOUR_MS
         rules = Rules(config.transaction_timeout_ms, config.transaction_checks_max, age_ms_max)
