@@ -25,7 +25,7 @@ from cometmq.cli import output
 from cometmq.cli.arguments import Verb, count, run_noun, size
 from cometmq.cli.failures import EXIT_NO
 from cometmq.cli.histogram import Histogram
-from cometmq.cli.reach import client_of
+from cometmq.cli.reach import administration, client_of
 from cometmq.cli.reading import Reader
 from cometmq.errors import Backpressure, CometError, NoRoute
 
@@ -159,13 +159,15 @@ async def _consume(options: argparse.Namespace) -> int:
     """Reads from the beginning with pulls of 32, as a consumer far behind does."""
     run = Run(options.count)
     body_bytes = 0
-    async with client_of(options) as client, client.admin(timeout_s=options.timeout) as admin:
-        async with aclosing(Reader(admin, options.topic).messages("earliest")) as arrivals:
-            async for message in arrivals:
-                run.done += 1
-                body_bytes += len(message.body)
-                if run.done >= options.count:
-                    break
+    async with (
+        administration(options) as admin,
+        aclosing(Reader(admin, options.topic).messages("earliest")) as arrivals,
+    ):
+        async for message in arrivals:
+            run.done += 1
+            body_bytes += len(message.body)
+            if run.done >= options.count:
+                break
     mean = body_bytes // max(1, run.done)
     output.record(options.output, {"mode": "consume", "size": mean, **run.figures(mean)})
     return 0 if run.done else EXIT_NO

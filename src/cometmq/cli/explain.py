@@ -12,6 +12,10 @@ from cometmq.cli.failures import EXIT_MISSING, Failure
 
 # Code: name, meaning, what to do.
 CODES: Final[dict[int, tuple[str, str, str]]] = {
+    -1006: ("RPC_TIME_OUT", "inside RocketMQ's own client only, never on the wire", "nothing"),
+    -1004: ("RPC_SEND_TO_CHANNEL_FAILED", "inside RocketMQ's own client only, never on the wire", "nothing"),
+    -1002: ("RPC_ADDR_IS_NULL", "inside RocketMQ's own client only, never on the wire", "nothing"),
+    -1000: ("RPC_UNKNOWN", "inside RocketMQ's own client only, never on the wire", "nothing"),
     0: ("SUCCESS", "done", "nothing"),
     1: ("SYSTEM_ERROR", "a failure without a code of its own", "read the remark and the broker's log"),
     2: ("SYSTEM_BUSY", "refused before anything was done: too much waits, or the disk is slow",

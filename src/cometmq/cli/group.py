@@ -293,6 +293,7 @@ def _seek_arguments(parser: argparse.ArgumentParser) -> None:
 
 async def _seek(options: argparse.Namespace) -> int:
     async with administration(options) as admin:
+        await admin.describe_group(options.group)
         place = await _place(admin, options.to, options.topic)
         plan = await admin.plan_offsets(options.group, options.topic, to=place)
         output.rows(options.output, [_move(move) for move in plan], ("broker", "queue", "before", "after", "change"))

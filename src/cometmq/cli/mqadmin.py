@@ -96,7 +96,7 @@ def translate(name: str, rest: list[str]) -> list[str]:
     command, places = ALIASES[name]
     given = _letters(rest)
     if "h" in given:
-        return [*command.split()[:2], "--help"]
+        return [*command.partition(" -")[0].split()[:2], "--help"]
     arguments: dict[int, str] = {}
     options: list[str] = []
     if "n" in given:

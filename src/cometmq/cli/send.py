@@ -82,8 +82,11 @@ async def _send(options: argparse.Namespace) -> int:
 
 
 async def _receipts(producer: "Producer[bytes]", options: argparse.Namespace) -> "AsyncIterator[SendReceipt]":
-    """In the order of the input. Many are on their way at once, but with an ordering key one after the other."""
-    in_flight_max = 1 if options.ordering_key is not None else IN_FLIGHT_MAX
+    """In the order of the input. Many are on their way at once, but with an ordering key one after the other.
+
+    The first goes alone: it finds route and connection, which those behind it then use in their order.
+    """
+    in_flight_max = 1
     under_way: deque[asyncio.Task[SendReceipt]] = deque()
     try:
         async for body, what in _inputs(options):
@@ -91,6 +94,7 @@ async def _receipts(producer: "Producer[bytes]", options: argparse.Namespace) ->
             under_way.append(asyncio.create_task(producer.send(topic, body, **what)))
             while len(under_way) >= in_flight_max or (under_way and under_way[0].done()):
                 yield await under_way.popleft()
+                in_flight_max = 1 if options.ordering_key is not None else IN_FLIGHT_MAX
         while under_way:
             yield await under_way.popleft()
     finally:

@@ -1,0 +1,81 @@
+"""Checks `cometmq topic` against a real cluster of two brokers."""
+
+from cometmq.testing import SyncCluster
+from tests.cli.conftest import Comet
+
+
+def test_a_topic_is_made_on_every_broker_and_described_queue_by_queue(comet: Comet) -> None:
+    made = comet.good("topic", "create", "TopicMade", "--queues", "3", "--kind", "NORMAL", "-o", "json").json
+    assert made["topic"] == "TopicMade"
+    assert made["queues"] == 6
+    assert [on["broker"] for on in made["on"]] == ["broker-a", "broker-b"]
+    comet.good("send", "TopicMade", "one", "two")
+    told = comet.good("topic", "describe", "TopicMade", "-o", "json").json
+    assert told["kind"] == "NORMAL"
+    assert told["messages"] == 2
+    assert len(told["queue_stats"]) == 6
+    assert set(told["queue_stats"][0]) == {"broker", "queue", "begin", "end", "messages", "updated"}
+
+
+def test_the_list_has_names_and_with_wide_output_their_places(comet: Comet) -> None:
+    comet.good("topic", "create", "TopicListed", "--queues", "2")
+    assert "TopicListed" in comet.good("topic", "list").out.splitlines()
+    row = next(row for row in comet.good("topic", "list", "-o", "json").json if row["topic"] == "TopicListed")
+    assert row == {
+        "topic": "TopicListed",
+        "kind": "UNSPECIFIED",
+        "brokers": ["broker-a", "broker-b"],
+        "queues": 4,
+        "permissions": "rw",
+        "ordered": False,
+    }
+    assert "PERMISSIONS" in comet.good("topic", "list", "-o", "wide").out
+    assert "TBW102" not in comet.good("topic", "list").out
+    assert "RMQ_SYS_TRANS_HALF_TOPIC" in comet.good("topic", "list", "--system").out
+
+
+def test_a_topic_can_get_more_queues_and_other_permissions(comet: Comet) -> None:
+    comet.good("topic", "create", "TopicAltered", "--queues", "2")
+    on = comet.good("topic", "alter", "TopicAltered", "--queues", "5", "--permissions", "r", "-o", "json").json["on"]
+    assert [(one["write_queues"], one["read_queues"], one["permissions"]) for one in on] == [(5, 5, "r")] * 2
+    nothing = comet("topic", "alter", "TopicAltered")
+    assert (nothing.code, nothing.err.count("\n")) == (2, 1)
+    assert "--queues" in nothing.err
+
+
+def test_update_gives_a_topic_to_one_more_broker_in_the_form_it_has(comet: Comet) -> None:
+    comet.good("topic", "create", "TopicGrown", "--queues", "3", "--broker", "broker-a")
+    ran = comet.good("topic", "update", "TopicGrown", "--broker", "broker-b", "-o", "json")
+    assert {one["broker"]: one["write_queues"] for one in ran.json["on"]} == {"broker-a": 3, "broker-b": 3}
+    assert "30 s" in ran.err
+
+
+def test_a_topic_is_deleted_only_with_yes(comet: Comet) -> None:
+    comet.good("topic", "create", "TopicGone", "--queues", "2")
+    comet.good("send", "TopicGone", "x")
+    plan = comet.good("topic", "delete", "TopicGone")
+    assert plan.out == ""
+    assert "4 queues, 1 messages" in plan.err
+    assert "--yes" in plan.err
+    assert "TopicGone" in comet.good("topic", "list").out
+    done = comet.good("topic", "delete", "TopicGone", "--yes", "-o", "json").json
+    assert done == {"topic": "TopicGone", "messages": 1, "deleted_from": ["broker-a", "broker-b"]}
+    assert "TopicGone" not in comet.good("topic", "list").out
+
+
+def test_the_route_names_brokers_and_addresses(comet: Comet, cluster: SyncCluster) -> None:
+    comet.good("topic", "create", "TopicRouted", "--broker", "broker-b", "--queues", "1")
+    (row,) = comet.good("topic", "route", "TopicRouted", "-o", "json").json
+    assert row["broker"] == "broker-b"
+    assert row["addresses"] == {"0": cluster.brokers[1].address}
+
+
+def test_names_that_cannot_be_and_topics_that_are_not_there_are_one_line(comet: Comet) -> None:
+    wrong = comet("topic", "create", "no good name")
+    assert (wrong.code, wrong.out, wrong.err.count("\n")) == (2, "", 1)
+    missing = comet("topic", "describe", "TopicUnknown")
+    assert (missing.code, missing.out, missing.err.count("\n")) == (6, "", 1)
+    assert "cometmq topic create TopicUnknown" in missing.err
+    nowhere = comet("topic", "create", "TopicNowhere", "--broker", "broker-z")
+    assert nowhere.code == 6
+    assert "broker-a" in nowhere.err
