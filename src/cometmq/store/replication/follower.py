@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import suppress
-from typing import Final
+from typing import Final, cast
 
 from cometmq.clock import Timer
 from cometmq.errors import StoreError, WireError
@@ -144,12 +144,11 @@ class _Connection(asyncio.BufferedProtocol):
         self._paused = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by name
         if not self._follower.made(self):
-            transport.abort()
+            self._transport.abort()
             return
-        transport.write(self.replica.connected(self._clock.monotonic()))
+        self._transport.write(self.replica.connected(self._clock.monotonic()))
         log.info("reached master address=%s from=%d", self.address, self.replica.reported_offset)
         self._arm()
 

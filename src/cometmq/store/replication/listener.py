@@ -13,7 +13,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import Final, cast
 
 from cometmq.clock import Timer
 from cometmq.errors import WireError
@@ -146,8 +146,8 @@ class _Connection(asyncio.Protocol):
         self._paused = False
         self._loading = False
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
+    def connection_made(self, made: asyncio.BaseTransport) -> None:
+        transport = cast(asyncio.Transport, made)  # uvloop's is none by name
         peer = transport.get_extra_info("peername") or ("?", 0)
         self.name = f"{peer[0]}:{peer[1]}"
         link = self._listener.admit(self)

@@ -1,0 +1,149 @@
+"""Master and replica of both makes, in every combination: one log in two places.
+
+    master     ours    RocketMQ
+    replica    ours    RocketMQ
+
+Every kind of message is replicated byte for byte, either side catches up after it was killed, and when the master is
+gone a Java consumer reads on at the replica.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.compat.harness import remoting
+from tests.compat.harness.processes import wait_until
+from tests.compat.harness.programs import consume
+from tests.compat.harness.servers import MAKES, Broker, CometNameServer, Make
+from tests.compat.harness.shell import JavaShell
+
+pytestmark = pytest.mark.interop
+
+WAIT_S = 60.0
+QUEUES = 4
+GET_TOPIC_CONFIG = 351
+# Both are prompt, and a machine that is busy refuses nothing.
+PROMPT: dict[str, object] = {
+    "brokerFastFailureEnable": False,
+    "haSendHeartbeatInterval": 500,
+    "flushDiskType": "ASYNC_FLUSH",
+    "slaveReadEnable": True,
+}
+
+# Numbers from args[2] on, each as another kind of message, and then as many plain ones as fill more than a segment.
+SEND_EVERY_KIND = """
+    TransactionMQProducer p = use(new TransactionMQProducer("compat_replication"));
+    p.setNamesrvAddr(args[0]);
+    p.setTransactionListener(new TransactionListener() {
+        public LocalTransactionState executeLocalTransaction(Message m, Object rollback) {
+            return (Boolean) rollback ? LocalTransactionState.ROLLBACK_MESSAGE : LocalTransactionState.COMMIT_MESSAGE;
+        }
+        public LocalTransactionState checkLocalTransaction(MessageExt m) {
+            return LocalTransactionState.COMMIT_MESSAGE;
+        }
+    });
+    p.start();
+    String topic = args[1];
+    String from = args[2];
+    p.send(new Message(topic, "tag", "key-" + from, (from + " tagged").getBytes()), 10_000);
+    p.send(new Message(topic, (from + " large " + "x".repeat(200_000)).getBytes()), 10_000);
+    p.send(Arrays.asList(new Message(topic, (from + " one").getBytes()), new Message(topic, (from + " two").getBytes())),
+        10_000);
+    p.sendOneway(new Message(topic, (from + " oneway").getBytes()));
+    Message delayed = new Message(topic, (from + " delayed").getBytes());
+    delayed.setDelayTimeLevel(1);
+    p.send(delayed, 10_000);
+    p.sendMessageInTransaction(new Message(topic, (from + " committed").getBytes()), false);
+    p.sendMessageInTransaction(new Message(topic, (from + " rolled back").getBytes()), true);
+    Random random = new Random(Integer.parseInt(from));
+    for (int i = 0; i < 24; i++) {
+        byte[] body = new byte[60_000];
+        random.nextBytes(body);
+        SendResult r = p.send(new Message(topic, body), 10_000);
+        emit("status", r.getSendStatus());
+    }
+"""
+CONSUMED_KINDS = {"tagged", "one", "two", "oneway", "delayed", "committed"}
+
+
+@dataclass(slots=True)
+class Square:
+    namesrv: str
+    master: Broker
+    replica: Broker
+
+
+def replica_settings(master: Broker, **more: object) -> dict[str, object]:
+    return {**PROMPT, "brokerRole": "SLAVE", "brokerId": 1, **more}
+
+
+@pytest.fixture(params=[(one, other) for one in MAKES for other in MAKES], ids=lambda pair: f"{pair[0]}-to-{pair[1]}")
+def square(request: pytest.FixtureRequest, jars: None, tmp_path: Path) -> Iterator[Square]:
+    makes: tuple[Make, Make] = (MAKES[request.param[0]], MAKES[request.param[1]])
+    with (
+        CometNameServer(tmp_path).start() as namesrv,
+        makes[0].broker(tmp_path / "master", namesrv.address, PROMPT) as master,
+        makes[1].broker(tmp_path / "replica", namesrv.address, replica_settings(master)) as replica,
+    ):
+        for broker in (master, replica):
+            broker.directory.mkdir()
+        master.launch()
+        master.wait_ready()
+        replica.start()
+        yield Square(namesrv.address, master, replica)
+
+
+def log_of(broker: Broker) -> bytes:
+    """All segments in a row, without the zeros that follow."""
+    files = sorted((broker.store / "commitlog").glob("[0-9]*"))
+    return b"".join(file.read_bytes() for file in files).rstrip(b"\0")
+
+
+def await_equal_logs(square: Square, longer_than: int = 0) -> int:
+    def equal() -> int:
+        data = log_of(square.master)
+        return len(data) if len(data) > longer_than and data == log_of(square.replica) else 0
+
+    return wait_until(equal, "equal logs", WAIT_S)
+
+
+def send_every_kind(java: JavaShell, square: Square, topic: str, number: int) -> None:
+    rows = java.run(SEND_EVERY_KIND, square.namesrv, topic, str(number)).rows
+    assert {row["status"] for row in rows} == {"SEND_OK"}
+
+
+def knows_topic(broker: Broker, topic: str) -> Callable[[], bool]:
+    return lambda: remoting.call(broker.address, GET_TOPIC_CONFIG, {"topic": topic}).code == 0
+
+
+@pytest.mark.mission("HA-03")
+def test_a_log_in_two_places(java55: JavaShell, square: Square, topic: str) -> None:
+    remoting.create_topic(square.master.address, topic, queues=QUEUES)
+    send_every_kind(java55, square, topic, 1)
+    length = await_equal_logs(square)
+    assert length > 1 << 20
+
+    square.replica.kill()
+    send_every_kind(java55, square, topic, 2)
+    square.replica.start()
+    length = await_equal_logs(square, length)
+
+    square.master.kill()
+    square.master.start()
+    send_every_kind(java55, square, topic, 3)
+    await_equal_logs(square, length)
+
+    wait_until(knows_topic(square.replica, topic), "topic at the replica", WAIT_S)
+    square.master.kill()
+    consumer = consume(java55, square.namesrv, topic, f"{topic}_g")
+    expected = {f"{number} {kind}" for number in (1, 2, 3) for kind in CONSUMED_KINDS}
+
+    def small() -> set[str]:
+        return {row["body"] for row in list(consumer.rows) if len(row["body"]) < 100}
+
+    wait_until(lambda: small() >= expected, "every kind from the replica", WAIT_S)
+    assert not {body for body in small() if "rolled" in body}
