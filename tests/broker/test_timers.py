@@ -42,9 +42,12 @@ def test_a_message_is_never_early_and_at_most_a_step_late(offset_ms: int, delay_
     assert due_ms <= at_ms <= due_ms + STEP_MS + ROUND_MS
 
 
-@pytest.mark.parametrize("precision_ms", [10, 100, 500, 2000])
-def test_the_precision_is_a_setting(precision_ms: int) -> None:
-    bench = Bench(timer_precision_ms=precision_ms)
+@pytest.mark.parametrize(
+    ("given_ms", "precision_ms"), [(10, 100), (100, 100), (199, 100), (499, 200), (500, 500), (2000, 1000)]
+)
+def test_the_precision_is_a_setting(given_ms: int, precision_ms: int) -> None:
+    bench = Bench(timer_precision_ms=given_ms)
+    assert bench.files.precision_ms == precision_ms
     chance = random.Random(precision_ms)
     delays = [chance.randrange(1, 3000) for _ in range(50)]
     for number, delay_ms in enumerate(delays):

@@ -31,6 +31,8 @@ log = logging.getLogger(__name__)
 
 # Nobody puts a message into these last slots of half a wheel: while it is delivered, no newer one meets it.
 BLANK_SLOTS: Final = 60
+# How long a slot may be; of other lengths the next shorter of these is taken, as in RocketMQ.
+PRECISIONS_MS: Final = (1000, 500, 200, 100)
 
 
 class TimerFiles:
@@ -38,7 +40,8 @@ class TimerFiles:
 
     def __init__(self, disk: Disk, options: StoreOptions, slots: int = WHEEL_SLOTS) -> None:
         self._disk = disk
-        self.precision_ms: int = options.timer_precision_ms
+        wanted_ms = options.timer_precision_ms
+        self.precision_ms: int = next((ms for ms in PRECISIONS_MS if ms <= wanted_ms), PRECISIONS_MS[-1])
         self.wheel = TimerWheel(disk, options.path("timerwheel"), slots)
         self.log = TimerLog(disk, options.path("timerlog"), options.timer_log_file_bytes)
         self.check = TimerCheck(disk, options.path("config", "timercheck"))
