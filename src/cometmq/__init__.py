@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from cometmq.client.admin import Admin as Admin
+    from cometmq.client.admin import Lag as Lag
     from cometmq.client.client import Client as Client
     from cometmq.client.codecs import Codec as Codec
     from cometmq.client.codecs import bytes_codec as bytes_codec
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
     from cometmq.client.outcomes import Reject as Reject
     from cometmq.client.outcomes import Retry as Retry
     from cometmq.client.producer import Producer as Producer
+    from cometmq.client.pull import PullConsumer as PullConsumer
+    from cometmq.client.pulloptions import Batch as Batch
     from cometmq.client.push import PushConsumer as PushConsumer
     from cometmq.client.selectors import LeastLag as LeastLag
     from cometmq.client.transactions import Transaction as Transaction
@@ -42,16 +46,20 @@ if TYPE_CHECKING:
 
 # Public name -> the module that has it.
 _PUBLIC = {
+    "Admin": "cometmq.client.admin",
+    "Batch": "cometmq.client.pulloptions",
     "Client": "cometmq.client.client",
     "Codec": "cometmq.client.codecs",
     "ConsumeContext": "cometmq.client.consumehooks",
     "Consumer": "cometmq.client.iterator",
     "Delivered": "cometmq.client.iterator",
+    "Lag": "cometmq.client.admin",
     "LeastLag": "cometmq.client.selectors",
     "Message": "cometmq.client.messages",
     "MessageQueue": "cometmq.wire.bodies",
     "Outcome": "cometmq.client.outcomes",
     "Producer": "cometmq.client.producer",
+    "PullConsumer": "cometmq.client.pull",
     "PushConsumer": "cometmq.client.push",
     "Reject": "cometmq.client.outcomes",
     "Retry": "cometmq.client.outcomes",

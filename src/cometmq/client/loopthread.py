@@ -9,8 +9,10 @@ The thread is a daemon: a program that forgets to stop it can still end.
 
 import asyncio
 import concurrent.futures
+import contextlib
 import threading
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, TypeVar
 
 from cometmq.errors import NotRunning
@@ -70,6 +72,40 @@ class LoopThread:
                 concurrent.futures.wait([future], CANCEL_LIMIT_S)
             raise
 
+    def call(self, function: Callable[[], T]) -> T:
+        """Call a plain function there: for what may only be touched on its loop. Here, while that does not run."""
+        if self._loop is None:
+            return function()
+
+        async def calling() -> T:
+            return function()
+
+        return self.run(calling())
+
+    def promise(self, function: "Callable[[], asyncio.Future[T]]") -> "concurrent.futures.Future[T]":
+        """Call a function there that gives a future; what it raises is raised here, the future is for this thread."""
+
+        async def calling() -> tuple[asyncio.Future[T], concurrent.futures.Future[T]]:
+            inner = function()
+            outer: concurrent.futures.Future[T] = concurrent.futures.Future()
+            outer.set_running_or_notify_cancel()
+            inner.add_done_callback(lambda done: _pass_on(done, outer))
+            return inner, outer
+
+        return self.run(calling())[1]
+
+    @contextlib.contextmanager
+    def enter(self, manager: AbstractAsyncContextManager[T]) -> Iterator[T]:
+        """An async context manager as a plain one."""
+        entered = self.run(manager.__aenter__())
+        try:
+            yield entered
+        except BaseException as error:
+            if not self.run(_exit(manager, error)):
+                raise
+        else:
+            self.run(_exit(manager, None))
+
     def iterate(self, source: AsyncIterator[T]) -> Iterator[T]:
         """What an async iterator gives, one at a time, as it is asked for."""
 
@@ -84,6 +120,19 @@ class LoopThread:
             if not more:
                 return
             yield item  # type: ignore[misc]  # None only at the end
+
+
+async def _exit(manager: AbstractAsyncContextManager[Any], error: BaseException | None) -> bool:
+    kind, trace = (type(error), error.__traceback__) if error is not None else (None, None)
+    return bool(await manager.__aexit__(kind, error, trace))
+
+
+def _pass_on(done: "asyncio.Future[T]", outer: "concurrent.futures.Future[T]") -> None:
+    error = asyncio.CancelledError() if done.cancelled() else done.exception()
+    if error is not None:
+        outer.set_exception(error)
+    else:
+        outer.set_result(done.result())
 
 
 def _serve(loop: asyncio.AbstractEventLoop) -> None:

@@ -1,0 +1,31 @@
+"""The sync twin of the administration: topics, groups, offsets, messages, brokers, settings."""
+
+from cometmq.client.admin import Admin as AsyncAdmin
+from cometmq.client.loopthread import LoopThread
+from cometmq.sync.clusteradmin import ClusterAdmin
+from cometmq.sync.groupadmin import GroupAdmin
+from cometmq.sync.life import Life
+from cometmq.sync.messageadmin import MessageAdmin
+from cometmq.sync.offsetadmin import OffsetAdmin
+from cometmq.sync.topicadmin import TopicAdmin
+
+
+class Admin(Life, TopicAdmin, GroupAdmin, OffsetAdmin, MessageAdmin, ClusterAdmin):
+    """Made by `Client.admin()`."""
+
+    _inner: AsyncAdmin
+    _thread: LoopThread
+
+    def __init__(self, inner: AsyncAdmin, thread: LoopThread) -> None:
+        self._inner = inner
+        self._thread = thread
+
+    @property
+    def is_running(self) -> bool:
+        return self._inner.is_running
+
+    def start(self) -> None:
+        self._thread.run(self._inner.start())
+
+    def stop(self) -> None:
+        self._thread.run(self._inner.stop())

@@ -1,0 +1,202 @@
+"""The sync client against an embedded cluster: everything a program without asyncio does."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from cometmq import StartFrom, Tx, json_codec
+from cometmq.client.loopthread import LoopThread
+from cometmq.errors import ConfigError, NotRunning
+from cometmq.sync import Client
+from cometmq.testing import SyncCluster
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[SyncCluster]:
+    with SyncCluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def client(cluster: SyncCluster) -> Iterator[Client]:
+    before = set(threading.enumerate())
+    with Client(cluster.namesrv) as client:
+        yield client
+    left = [it.name for it in set(threading.enumerate()) - before if not it.name.startswith("asyncio_")]
+    assert left == []
+
+
+def test_messages_are_sent_and_looped_over(cluster: SyncCluster, client: Client) -> None:
+    cluster.create_topic("plain", queues=2)
+    with client.producer("plain-pg", codec=json_codec) as producer:
+        receipt = producer.send("plain", {"id": 0}, tag="t", keys=["k"])
+        futures = [producer.send_soon("plain", {"id": number}) for number in range(1, 5)]
+        assert len({future.result(20).id for future in futures}) == 4
+        receipts = producer.send_many("plain", ({"id": number} for number in range(5, 10)))
+        producer.send_oneway("plain", {"id": 10}).result(20)
+        producer.flush()
+    assert receipt.topic == "plain"
+    assert len(receipts) == 5
+    with client.consumer("plain-cg", "plain", codec=json_codec, start=StartFrom.FIRST) as consumer:
+        found = []
+        for message in consumer.iter(timeout=20):
+            found.append(message.value["id"])
+            if len(found) == 11:
+                break
+    assert sorted(found) == list(range(11))
+    with client.admin() as admin:
+        assert sum(lag.behind for lag in admin.group_lag("plain-cg", "plain").values()) == 0
+
+
+def test_a_program_says_itself_what_is_done(cluster: SyncCluster, client: Client) -> None:
+    cluster.create_topic("manual", queues=1)
+    with client.producer("manual-pg") as producer:
+        for body in (b"good", b"bad"):
+            producer.send("manual", body)
+    with client.consumer("manual-cg", ["manual"], auto_ack=False, start=StartFrom.FIRST) as consumer:
+        for _ in range(2):
+            message = consumer.receive(timeout=20)
+            assert message is not None
+            if message.body == b"good":
+                message.ack()
+                message.ack()
+            else:
+                message.dead_letter()
+        assert consumer.receive(timeout=0.05) is None
+    with client.admin() as admin:
+        assert [letter.body for letter in admin.dead_letters("manual-cg")] == [b"bad"]
+
+
+def test_handlers_run_in_threads_until_the_consumer_is_stopped(cluster: SyncCluster, client: Client) -> None:
+    cluster.create_topic("pushed", queues=1)
+    with client.producer("pushed-pg") as producer:
+        for number in range(5):
+            producer.send("pushed", str(number).encode())
+    app = client.push_consumer("pushed-cg", start=StartFrom.FIRST, concurrency=2)
+    seen: list[str] = []
+    threads: set[str] = set()
+    complete = threading.Event()
+
+    @app.on("pushed")
+    def handle(text: str) -> None:
+        threads.add(threading.current_thread().name)
+        seen.append(text)
+        if len(seen) == 5:
+            complete.set()
+
+    runner = threading.Thread(target=app.run)
+    runner.start()
+    assert complete.wait(25)
+    app.stop()
+    runner.join(25)
+    assert not runner.is_alive()
+    assert sorted(seen) == ["0", "1", "2", "3", "4"]
+    assert threading.main_thread().name not in threads
+
+
+def test_pulling_seeking_and_committing(cluster: SyncCluster, client: Client) -> None:
+    cluster.create_topic("pulled", queues=1)
+    with client.producer("pulled-pg") as producer:
+        for number in range(5):
+            producer.send("pulled", str(number).encode())
+    with client.pull_consumer("pulled-cg", auto_commit=False) as consumer:
+        (queue,) = consumer.queues("pulled")
+        consumer.assign([queue])
+        consumer.seek(queue, consumer.BEGIN)
+        batch = consumer.poll(max_messages=3, timeout=20)
+        assert [message.body for message in batch] == [b"0", b"1", b"2"]
+        consumer.commit(batch.positions)
+        assert consumer.committed(queue) == 3
+        consumer.pause(queue)
+        assert not consumer.poll(timeout=0)
+        consumer.resume(queue)
+
+
+def test_a_transaction_commits_when_left_and_rolls_back_when_it_fails(cluster: SyncCluster, client: Client) -> None:
+    cluster.create_topic("tx", queues=1)
+    with client.transaction_producer("tx-pg", check=lambda _: Tx.UNKNOWN) as producer:
+        with producer.begin("tx", b"done") as transaction:
+            assert transaction.message.body == b"done"
+        with pytest.raises(RuntimeError, match="on purpose"), producer.begin("tx", b"failed"):
+            raise RuntimeError("on purpose")
+        producer.send("tx", b"after")
+    with client.consumer("tx-cg", "tx", start=StartFrom.FIRST) as consumer:
+        bodies = {message.body for _, message in zip(range(2), consumer.iter(timeout=20), strict=False)}
+    assert bodies == {b"done", b"after"}
+
+
+def test_administration_answers_with_the_same_values(client: Client) -> None:
+    with client.admin() as admin:
+        made = admin.create_topic("administered", queues=3)
+        assert made == admin.describe_topic("administered")
+        assert "administered" in admin.topics()
+        assert [state.is_up for state in admin.cluster_state()] == [True]
+        (queue, *_) = admin.topic_queues("administered")
+        assert list(admin.read(queue)) == []
+
+
+def test_life_is_checked(cluster: SyncCluster) -> None:
+    client = Client(cluster.namesrv)
+    producer = client.producer("pg")
+    with pytest.raises(NotRunning, match="use it with `with`"):
+        producer.start()
+    with client:
+        pass
+    client.stop()
+    with pytest.raises(NotRunning):
+        producer.send("plain", b"x")
+    with pytest.raises(ConfigError, match="is not host:port"):
+        Client("nonsense")
+
+
+def test_the_loop_thread_cannot_wait_for_itself() -> None:
+    thread = LoopThread()
+    thread.start()
+
+    async def nothing() -> None: ...
+
+    async def wait_for_itself() -> None:
+        thread.run(nothing())
+
+    with pytest.raises(NotRunning, match="cannot wait for itself"):
+        thread.run(wait_for_itself())
+    thread.stop()
+    thread.stop()
+
+
+PROGRAM = """
+import sys
+from cometmq.sync import Client
+
+with Client(sys.argv[1]) as client, client.consumer("ctrl-c", "interrupted") as consumer:
+    print("waiting", flush=True)
+    try:
+        for message in consumer:
+            print(message.body)
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+print("stopped", flush=True)
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
+def test_ctrl_c_ends_the_wait_and_the_rest_is_stopped_in_order(cluster: SyncCluster) -> None:
+    cluster.create_topic("interrupted", queues=1)
+    program = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, cluster.namesrv], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert program.stdout is not None
+        assert program.stdout.readline() == "waiting\n"
+        program.send_signal(signal.SIGINT)
+        out, errors = program.communicate(timeout=30)
+    finally:
+        program.kill()
+    assert out == "interrupted\nstopped\n"
+    assert "Traceback" not in errors
+    assert program.returncode == 0
