@@ -135,6 +135,38 @@ def test_a_batch_is_stored_as_its_members(java: JavaShell, cluster: Cluster, top
     ]
 
 
+def test_a_batch_for_a_topic_of_batches_is_one_record_and_arrives_as_its_members(
+    java55: JavaShell, cluster: Cluster, topic: str
+) -> None:
+    remoting.create_topic(cluster.broker.address, topic, queues=1, attributes="+queue.type=BatchCQ")
+    sent = java55.run(
+        """
+        DefaultMQProducer p = use(new DefaultMQProducer("compat_inner_batch"));
+        p.setNamesrvAddr(args[0]);
+        p.setSendMsgTimeout(20_000);
+        p.start();
+        for (int n = 0; n < 2; n++) {
+            List<Message> batch = new ArrayList<>();
+            for (int i = 0; i < 5; i++)
+                batch.add(new Message(args[1], "tag", "key" + i, ("body" + n + i).getBytes()));
+            SendResult r = p.send(batch);
+            emit("status", r.getSendStatus(), "id", r.getMsgId(), "offsetId", r.getOffsetMsgId(),
+                "queueOffset", r.getQueueOffset());
+        }
+        """,
+        cluster.namesrv.address,
+        topic,
+    ).rows
+    assert [(row["status"], row["queueOffset"]) for row in sent] == [("SEND_OK", 0), ("SEND_OK", 5)]
+    assert all("," not in row["id"] + row["offsetId"] for row in sent), sent
+    consumer = consume(java55, cluster.namesrv.address, topic, f"{topic}_g")
+    got = sorted(consumer.take(10), key=lambda row: row["queueOffset"])
+    consumer.stop()
+    assert [row["queueOffset"] for row in got] == list(range(10))
+    assert [row["body"] for row in got] == [f"body{n}{i}" for n in range(2) for i in range(5)]
+    assert [row["keys"] for row in got] == [f"key{i}" for i in range(5)] * 2
+
+
 def test_a_selector_keeps_each_key_in_one_queue(java: JavaShell, cluster: Cluster, topic: str) -> None:
     remoting.create_topic(cluster.broker.address, topic, queues=4)
     sent = java.run(

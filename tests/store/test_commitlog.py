@@ -454,12 +454,42 @@ def test_an_inner_batch_is_one_record_that_takes_inner_num_offsets() -> None:
     sys_flag = INNER_BATCH | NEEDS_UNWRAP
     first = log.append(message("Batches", properties="INNER_NUM\x015\x02", sys_flag=sys_flag))
     second = log.append(message("Batches", properties="INNER_NUM\x013", sys_flag=sys_flag))
-    assert (first.queue_offset, second.queue_offset, first.count) == (0, 5, 1)
+    assert (first.queue_offset, second.queue_offset, first.count) == (0, 5, 5)
     assert log.counters.next_offset("Batches", 0) == 8
     assert [decode(record.properties) for record in records(log)] == [
         {"INNER_NUM": "5", "INNER_BASE": "0"},
         {"INNER_NUM": "3", "INNER_BASE": "5"},
     ]
+
+
+def test_a_batch_for_a_topic_of_batches_is_one_record() -> None:
+    log = make_log()
+    log.counters.is_batch_topic = lambda topic: topic == "Batches"
+    body = encode_batch([(0, b"body %d" % number, b"") for number in range(5)])
+    log.append_batch(message("Batches", body=body))
+    result = log.append_batch(message("Batches", body=body, properties="UNIQ_KEY\x01u"))
+    assert (result.status, result.count, result.queue_offset, result.lengths) == (PutStatus.OK, 5, 5, ())
+    assert log.figures.messages == 10
+    record = records(log)[1]
+    assert (record.body, record.queue_offset, record.sys_flag) == (body, 5, INNER_BATCH | NEEDS_UNWRAP)
+    assert decode(record.properties) == {"UNIQ_KEY": "u", "INNER_NUM": "5", "INNER_BASE": "5"}
+
+
+@pytest.mark.parametrize(
+    ("body", "fields"),
+    [
+        (b"", {}),
+        (b"\0" * 21, {}),
+        (encode_batch([(0, b"x", b"")]), {"sys_flag": TRANSACTION_PREPARED}),
+        (encode_batch([(0, b"x", b"")]), {"properties": "DELAY\x013\x02"}),
+        (encode_batch([(0, b"", b"")] * 32_768), {}),
+    ],
+)
+def test_what_is_no_batch_is_refused_in_a_topic_of_batches_too(body: bytes, fields: dict[str, Any]) -> None:
+    log = make_log()
+    log.counters.is_batch_topic = lambda topic: topic == "Batches"
+    result = log.append_batch(message("Batches", body=body, **fields))
+    assert refused_by(log, result, 0) == PutStatus.MESSAGE_ILLEGAL
 
 
 @pytest.mark.parametrize(

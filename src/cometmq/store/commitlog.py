@@ -22,7 +22,7 @@ from typing import Final
 
 from cometmq.clock import Clock
 from cometmq.errors import StoreError, WireError
-from cometmq.store.counters import NO_NAMES, QueueCounters, TopicQueues
+from cometmq.store.counters import INNER_COUNT_MAX, NO_NAMES, QueueCounters, TopicQueues, with_property
 from cometmq.store.disk import DiskFull
 from cometmq.store.flags import Flags
 from cometmq.store.options import StoreOptions
@@ -35,7 +35,7 @@ from cometmq.wire.hashing import crc31
 from cometmq.wire.message import BLANK_BYTES, encode_blank, record_size, write_record
 from cometmq.wire.properties import PROPERTIES_BYTES_MAX, Property, find, without
 from cometmq.wire.record_crc import reserve_crc, seal_crc
-from cometmq.wire.sysflag import INNER_BATCH, TRANSACTION_MASK, enters_consume_queue
+from cometmq.wire.sysflag import INNER_BATCH, NEEDS_UNWRAP, TRANSACTION_MASK, enters_consume_queue
 
 log = logging.getLogger(__name__)
 
@@ -151,11 +151,18 @@ class CommitLog:
                 queues.next_offsets[request.queue_id] = queue_offset + raise_by
             if light_names:
                 self.counters.raise_light_queues(light_names)
-            self._note(began_s, 1, record_bytes, record_bytes)
+            if request.sys_flag & INNER_BATCH:
+                result.count = raise_by
+            self._note(began_s, result.count, record_bytes, record_bytes)
         return result
 
     def append_batch(self, request: AppendRequest) -> PutResult:
-        """Store the members of a batch, whose body is in the producer's form: all of them in one segment, or none."""
+        """Store the members of a batch, whose body is in the producer's form: all of them in one segment, or none.
+
+        In a topic of batches (BatchCQ) the batch is one record, which consumers take apart.
+        """
+        if self.counters.is_batch_topic(request.topic) and not request.sys_flag & INNER_BATCH:
+            return self._append_whole(request)
         began_s = self._monotonic()
         refused = self._refuse_early(request, began_s) or self._refuse_inner(request)
         if refused is not None:
@@ -189,6 +196,21 @@ class CommitLog:
             queues.next_offsets[request.queue_id] = queue_offset + len(members)
             self._note(began_s, len(members), total_bytes, max(lengths))
         return result
+
+    def _append_whole(self, request: AppendRequest) -> PutResult:
+        count = 0
+        fault = ""
+        if request.body is not None:
+            try:
+                count = len(split_batch(request.body, INNER_COUNT_MAX))
+                fault = _batch_fault(request, count, self.message_bytes_max)
+            except WireError as error:
+                fault = str(error)
+        if fault:
+            return self._refuse(PutStatus.MESSAGE_ILLEGAL, "batch", fault)
+        request.sys_flag |= NEEDS_UNWRAP | INNER_BATCH
+        request.properties = with_property(request.properties, Property.INNER_NUM, str(count))
+        return self.append(request)
 
     def _write(
         self,

@@ -109,7 +109,7 @@ class QueueCounters:
 
     def number_inner_batch(self, request: AppendRequest, queue_offset: int) -> int:
         """Note the base offset in the properties; returns how many offsets the batch takes."""
-        request.properties = _with(request.properties, Property.INNER_BASE, str(queue_offset))
+        request.properties = with_property(request.properties, Property.INNER_BASE, str(queue_offset))
         return int(find(request.properties, Property.INNER_NUM) or 1)
 
     # Light queues
@@ -137,7 +137,7 @@ class QueueCounters:
         # A name without the prefix gets an empty number, as in RocketMQ.
         offsets = [str(self.next_offset(name, 0)) if name.startswith(LIGHT_PREFIX) else "" for name in names]
         properties = without(request.properties, Property.WAIT)
-        request.properties = _with(properties, Property.INNER_MULTI_QUEUE_OFFSET, ",".join(offsets))
+        request.properties = with_property(properties, Property.INNER_MULTI_QUEUE_OFFSET, ",".join(offsets))
 
     def raise_light_queues(self, names: list[str]) -> None:
         for name in names:
@@ -145,7 +145,7 @@ class QueueCounters:
                 self.set_next_offset(name, 0, self.next_offset(name, 0) + 1)
 
 
-def _with(properties: str, name: str, value: str) -> str:
+def with_property(properties: str, name: str, value: str) -> str:
     """`properties` with this one set, at the end."""
     others = without(properties, name)
     if others and not others.endswith("\x02"):

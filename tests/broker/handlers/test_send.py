@@ -17,12 +17,15 @@ from cometmq.store.fakedisk import FakeDisk
 from cometmq.store.puts import AppendRequest
 from cometmq.store.results import PutResult, PutStatus
 from cometmq.wire import properties
+from cometmq.wire.batch import split_batch
+from cometmq.wire.bodies import TopicConfig
 from cometmq.wire.codes import Language, Request, Response
 from cometmq.wire.command import Command
 from cometmq.wire.frame import FrameSplitter
-from cometmq.wire.message import StoredMessage, decode_record
+from cometmq.wire.message import StoredMessage, decode_record, decode_records
 from cometmq.wire.message_id import decode_offset_id
 from cometmq.wire.scan import OK, scan_record
+from cometmq.wire.sysflag import INNER_BATCH, NEEDS_UNWRAP
 from tests.support.aio import run
 from tests.support.brokers import (
     BORN_MS,
@@ -471,6 +474,30 @@ def test_a_batch_becomes_one_record_per_member(tmp_path: Path) -> None:
             assert [decode_offset_id(text).physical_offset for text in ids] == [m.physical_offset for m in messages]
             assert len(set(ids)) == 100
             assert broker.stats.messages()[0] == 101
+
+    run(main())
+
+
+def test_a_batch_for_a_topic_of_batches_is_one_record_and_the_answer_says_so(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running_broker(tmp_path) as broker, Peer.of(broker) as peer:
+            topic = TopicConfig(topic_name="Batches", attributes={"queue.type": "BatchCQ"})
+            broker.topics.update([topic])
+            for base in (0, 3):
+                members = [(b"body %d" % number, {"UNIQ_KEY": f"u{number}"}) for number in range(3)]
+                command = batch_request("Batches", members, queue_id=1, properties={"UNIQ_KEY": "whole"})
+                answer = await peer.ask(command)
+                assert answer.code == 0, answer.remark
+                assert (answer.ext["queueOffset"], answer.ext["batchUniqId"]) == (str(base), "whole")
+                assert "," not in answer.ext["msgId"]
+            assert broker.store.queue_bounds("Batches", 1) == (0, 6)
+            result = broker.store.get("Batches", 1, 0, 32)
+            assert result is not None
+            assert (result.count, result.next_offset) == (6, 6)
+            (first, _) = decode_records(b"".join(result.slices))
+            assert first.sys_flag & (INNER_BATCH | NEEDS_UNWRAP) == INNER_BATCH | NEEDS_UNWRAP
+            assert [body for _, body, _ in split_batch(first.body)] == [body for body, _ in members]
+            assert broker.stats.messages()[0] == 6
 
     run(main())
 

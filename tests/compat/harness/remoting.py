@@ -94,7 +94,7 @@ def route(namesrv: str, topic: str, version: int = VERSION_5_5) -> Answer:
     return call(namesrv, 105, {"topic": topic}, version=version)
 
 
-def create_topic(broker: str, topic: str, queues: int = 4, perm: int = 6) -> None:
+def create_topic(broker: str, topic: str, queues: int = 4, perm: int = 6, attributes: str = "") -> None:
     """Make a topic on a broker; when this returns the broker has told its name servers."""
     ext: dict[str, object] = {
         "topic": topic,
@@ -106,6 +106,8 @@ def create_topic(broker: str, topic: str, queues: int = 4, perm: int = 6) -> Non
         "topicSysFlag": 0,
         "order": "false",
     }
+    if attributes:
+        ext["attributes"] = attributes
     answer = call(broker, 17, ext)
     if answer.code != 0:
         raise RuntimeError(f"broker {broker} refused topic {topic}: code {answer.code}, {answer.remark}")

@@ -31,7 +31,7 @@ from cometmq.wire.codes import Request, Response
 from cometmq.wire.command import Command, reply
 from cometmq.wire.headers import SendMessage
 from cometmq.wire.properties import Property, find, without
-from cometmq.wire.sysflag import MULTI_TAGS
+from cometmq.wire.sysflag import INNER_BATCH, MULTI_TAGS
 
 if TYPE_CHECKING:
     from cometmq.broker.server import Broker
@@ -291,6 +291,9 @@ def _answer(
         "msgId": ids,
         "queueOffset": str(result.queue_offset),
     }
+    if message.sys_flag & INNER_BATCH:
+        # A producer then takes the id of the batch for the id of what it sent.
+        ext["batchUniqId"] = unique_id
     if message.topic == names.TIMER_TOPIC:
         handle = recall_handle(message, broker.config.broker_name, unique_id)
         if handle is not None:
