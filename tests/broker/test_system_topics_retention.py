@@ -1,4 +1,4 @@
-"""What the broker keeps for itself goes with the log, like all messages; what still waits is written anew before that."""
+"""What the broker keeps for itself goes with the log, like all messages; what still waits is written anew before."""
 
 import asyncio
 from pathlib import Path
