@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import struct
 from pathlib import Path
@@ -20,6 +21,7 @@ pytestmark = pytest.mark.interop
 
 # A machine that is busy delivers late, never early.
 ARRIVAL_S = 60.0
+LATE_MS, LATE_MS_BUSY = 200, 2_000
 
 # Each further argument is a message: body, how, number. `due` is the earliest moment at which it may arrive.
 SEND_DELAYED = """
@@ -105,7 +107,8 @@ def test_timers_arrive_in_time_and_in_their_order(java55: JavaShell, equipped: C
     namesrv = equipped.namesrv.address
     create_topic(equipped.broker.address, topic, queues=1)
     kinds = [f"{how}-{number} {how} {number}" for how in ("ms", "at") for number in (700, 1100, 1500)]
-    sent = send(java55, namesrv, topic, *kinds, "sec-1 sec 1000", "level-1 level 1", "rolled ms 3400", "now plain 0")
+    levels = [f"level-{number} level 1" for number in range(3)]
+    sent = send(java55, namesrv, topic, *kinds, "sec-1 sec 1000", *levels, "rolled ms 3400", "now plain 0")
     consumer = receive(java55, namesrv, topic)
     rows = [consumer.next(ARRIVAL_S) for _ in sent]
     consumer.stop()
@@ -114,7 +117,9 @@ def test_timers_arrive_in_time_and_in_their_order(java55: JavaShell, equipped: C
     assert late.keys() == sent.keys(), "none lost"
     assert min(late.values()) >= 0, f"early: {late}"
     timers = {body: ms for body, ms in late.items() if body.startswith(("ms", "at", "sec"))}
-    assert min(timers.values()) < 200, f"late: {late}"
+    limit_ms = LATE_MS if os.getloadavg()[0] < 1 else LATE_MS_BUSY
+    assert min(timers.values()) < limit_ms, f"late: {late}"
+    assert min(ms for body, ms in late.items() if body.startswith("level")) < limit_ms, f"late: {late}"
     by_offset = [row["body"] for row in sorted(rows, key=lambda row: int(row["queueOffset"]))]
     for how in ("ms", "at"):
         assert [body for body in by_offset if body.startswith(how)] == [f"{how}-700", f"{how}-1100", f"{how}-1500"]
