@@ -2,6 +2,9 @@
 
 One properties file fills two groups, the broker's and the store's. What may change while running is the allow-list of
 `settings.Live`; a refusal changes nothing, not even the other keys of the same request.
+
+A role is for a lifetime: `brokerRole` and `brokerId` go to the settings file and hold from the next start on. That is
+how a replica is made the master of its group.
 """
 
 import asyncio
@@ -22,6 +25,8 @@ logger = logging.getLogger(__name__)
 # RocketMQ's keys that change nothing here, with its defaults: shown and kept like the others.
 WITHOUT_EFFECT = BROKER_INERT | {key: default for key, (default, _) in EXPLAINED_KEYS.items()}
 
+AT_RESTART = frozenset(("brokerRole", "brokerId"))
+
 
 class LiveSettings:
     """`config` and `store_options` are the current ones; `others` are keys that have no effect. `changes` counts."""
@@ -34,7 +39,8 @@ class LiveSettings:
         self._changing = asyncio.Lock()
         known = {**settings_of(BrokerConfig), **settings_of(StoreOptions)}
         never = {key for key, (_, rule) in known.items() if rule.live is Live.NEVER}
-        self._refused = never | set(config.config_black_list.split(";")) | {"rocketmqHome"}
+        self._refused = (never - AT_RESTART) | set(config.config_black_list.split(";")) | {"rocketmqHome"}
+        self._at_restart: dict[str, str] = {}
 
     def texts(self, *, secrets: bool = False) -> dict[str, str]:
         """Every key with its value."""
@@ -60,24 +66,45 @@ class LiveSettings:
                     Response.NO_PERMISSION,
                     f"{', '.join(refused)} cannot be changed in a running broker: edit its settings file and restart",
                 )
+            at_restart = self._at_restart | {key: wanted.pop(key) for key in AT_RESTART & wanted.keys()}
+            self._check_restart(at_restart)
             try:
                 config, store_options, unknown = _read(self.config, self.store_options, wanted)
                 kept = {key: text for key, text in unknown.items() if key in self._others}
                 others = read_inert(WITHOUT_EFFECT, self._others | kept)
             except SettingError as error:
                 raise RequestError(Response.SYSTEM_ERROR, f"nothing was changed: {error}") from None
-            await self._save(LiveSettings(config, store_options, others))
+            await self._save(LiveSettings(config, store_options, others), at_restart)
+            self._at_restart = at_restart
             self.config, self.store_options, self._others = config, store_options, others
             self.changes += 1
             for key in wanted.keys() - unknown.keys():
                 logger.info("changed setting key=%s value=%r", key, wanted[key])
             return sorted(unknown.keys() - kept.keys())
 
-    async def _save(self, after: "LiveSettings") -> None:
+    def _check_restart(self, at_restart: dict[str, str]) -> None:
+        """Whether the broker would start with these."""
+        if not at_restart:
+            return
+        keys = ", ".join(sorted(at_restart))
+        if not self.config.config_path:
+            raise RequestError(
+                Response.NO_PERMISSION,
+                f"{keys} hold from the next start on, and this broker has no settings file to keep them in: start it "
+                "with -c, or with other --set",
+            )
+        try:
+            config, store_options, _ = _read(self.config, self.store_options, at_restart)
+            _settle_id(config, store_options)
+        except SettingError as error:
+            raise RequestError(Response.SYSTEM_ERROR, f"nothing was changed: {error}") from None
+        logger.warning("role from the next start on %s", at_restart)
+
+    async def _save(self, after: "LiveSettings", at_restart: dict[str, str]) -> None:
         """Without a settings file a change lasts until the broker stops, as RocketMQ's does."""
         if not after.config.config_path:
             return
-        content = properties_text.write(after.texts(secrets=True)).encode()
+        content = properties_text.write(after.texts(secrets=True) | at_restart).encode()
         path = Path(after.config.config_path)
         try:
             await asyncio.to_thread(statefile.save, path, content)
