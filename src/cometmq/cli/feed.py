@@ -1,14 +1,18 @@
 """Lines of stdin or of a file for a coroutine, without holding up its loop and without keeping a program from ending.
 
-The reading thread is a daemon: one that waits for a terminal would otherwise make Ctrl-C wait, too.
+The reading thread is a daemon: one that waits for a terminal would otherwise make Ctrl-C wait, too. It reads the
+descriptor itself, because a buffered reader that a thread is in cannot be taken down with the interpreter.
 """
 
 import asyncio
+import io
+import os
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import BinaryIO, Final
 
 WAITING_MAX: Final = 1000
+BLOCK_BYTES: Final = 65_536
 
 
 async def lines(source: BinaryIO) -> AsyncIterator[bytes]:
@@ -23,8 +27,8 @@ async def lines(source: BinaryIO) -> AsyncIterator[bytes]:
 
     def read() -> None:
         try:
-            for line in source:
-                hand_over(line.rstrip(b"\r\n"))
+            for line in _split(source):
+                hand_over(line.rstrip(b"\r"))
             hand_over(None)
         except OSError as error:
             hand_over(error)
@@ -40,3 +44,22 @@ async def lines(source: BinaryIO) -> AsyncIterator[bytes]:
         if isinstance(one, OSError):
             raise one
         yield one
+
+
+def _split(source: BinaryIO) -> Iterator[bytes]:
+    rest = b""
+    for block in _blocks(source):
+        *whole, rest = (rest + block).split(b"\n")
+        yield from whole
+    if rest:
+        yield rest
+
+
+def _blocks(source: BinaryIO) -> Iterator[bytes]:
+    try:
+        number = source.fileno()
+    except io.UnsupportedOperation:  # in memory
+        yield source.read()
+        return
+    while block := os.read(number, BLOCK_BYTES):
+        yield block
