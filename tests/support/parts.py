@@ -80,7 +80,7 @@ class Parts:
             self.log.counters.set_next_offset(topic, queue_id, next_offset)
         self.checkpoint.flush()
         self.reading = Reading(self.log, self.queues, self.options, self.disk)
-        self.lookup = Lookup(self.log, self.queues, self.index, self.options)
+        self.lookup = Lookup(self.log, self.queues, self.index, self.options, self.reading)
         self.retention = Retention(
             self.segments, self.queues, self.index, self.flags, self.options, self.disk, self.clock
         )

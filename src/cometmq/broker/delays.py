@@ -19,6 +19,7 @@ import logging
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from cometmq.broker.coldpages import ColdPages
 from cometmq.broker.versions import first_version, next_version
 from cometmq.clock import Clock
 from cometmq.names import HALF_TOPIC, SCHEDULE_TOPIC
@@ -77,6 +78,9 @@ class Delays:
         self._confirmed: dict[int, int] = {}
         self._advanced: int = 0
         self._paused_until_s: dict[int, float] = {}
+        # Without it a message that is not in memory is waited for.
+        self.pages: ColdPages | None = None
+        self.wake: Callable[[], object] = _nothing
 
     @property
     def level_max(self) -> int:
@@ -160,21 +164,33 @@ class Delays:
         offset = self._within(level, low, high)
         if offset >= high:
             return False
-        now_ms = self._clock.now_ms()
         entries = store.queue_entries(SCHEDULE_TOPIC, queue_id, offset, ROUND_MESSAGES_MAX)
+        due = self._due(store, queue_id, entries)
+        if self.pages is not None and self.pages.wanted(f"delays {level}", due, self.wake):
+            return False
+        for physical_offset, record_bytes in due:
+            message = store.message_at(physical_offset, record_bytes)
+            if message is not None and not self._put_back(store, message):
+                return False
+            offset += 1
+            self._advance(level, offset)
+        return 0 < len(due) == len(entries) and offset < high
+
+    def _due(
+        self, store: ScheduleStore, queue_id: int, entries: list[tuple[int, int, int]]
+    ) -> list[tuple[int, int]]:
+        """Place and size of the messages that are due: those before the first that is not."""
+        now_ms = self._clock.now_ms()
+        due: list[tuple[int, int]] = []
         for physical_offset, record_bytes, tag_code in entries:
             due_ms = tag_code
             if is_address(tag_code):
                 due_ms = self._extended_due_ms(store, queue_id, tag_code, physical_offset, record_bytes)
             # Later than one delay from now: the clock was set back.
             if now_ms < due_ms <= now_ms + self.levels_ms[queue_id]:
-                return False
-            message = store.message_at(physical_offset, record_bytes)
-            if message is not None and not self._put_back(store, message):
-                return False
-            offset += 1
-            self._advance(level, offset)
-        return len(entries) > 0 and offset < high
+                break
+            due.append((physical_offset, record_bytes))
+        return due
 
     def _extended_due_ms(
         self, store: ScheduleStore, queue_id: int, address: int, physical_offset: int, record_bytes: int
@@ -238,3 +254,6 @@ class Delays:
         self._advanced += 1
         if self._advanced % VERSION_STEP == 0:
             self.version = next_version(self.version, self._clock.now_ms())
+
+
+def _nothing() -> None: ...

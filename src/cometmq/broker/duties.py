@@ -19,6 +19,7 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from cometmq.broker.coldpages import ColdPages
 from cometmq.broker.delays import FIRST_ROUND_MS, ROUND_MS
 from cometmq.broker.periods import Periods
 from cometmq.broker.timers import EXPIRE_S, RECOUNT_S
@@ -46,6 +47,9 @@ class Duties:
     def open(self) -> None:
         """Transactions and timers, as the store and the tables are now. StoreError or OSError: they cannot be read."""
         broker = self._broker
+        pages = ColdPages(broker.store.reading.cold_range, broker.background.load_ranges)
+        broker.delays.pages = broker.transactions.pages = pages
+        broker.delays.wake = self.deliver_delayed
         broker.transactions.open()
         if broker.config.timer_wheel_enabled:
             files = TimerFiles(broker.disk, broker.store.options)

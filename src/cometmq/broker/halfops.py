@@ -106,9 +106,13 @@ class OpQueue:
     def names(self, half_offset: int) -> bool:
         return half_offset in self._op_of or half_offset in self._past
 
+    def next_entries(self, store: OpStore) -> list[tuple[int, int, int]]:
+        """What `read` reads next."""
+        return store.queue_entries(OP_TOPIC, self._queue_id, self.offset, OPS_PER_READ)
+
     def read(self, store: OpStore, first_half: int, end_half: int) -> bool:
         """Read on; False if there was nothing. Halves are there from `first_half`, where the walk is, to `end_half`."""
-        entries = store.queue_entries(OP_TOPIC, self._queue_id, self.offset, OPS_PER_READ)
+        entries = self.next_entries(store)
         for physical_offset, record_bytes, _ in entries:
             message = store.message_at(physical_offset, record_bytes)
             if message is not None:

@@ -20,6 +20,7 @@ import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
+from cometmq.broker.coldpages import ColdPages
 from cometmq.broker.halfcounts import HalfCounts
 from cometmq.broker.halfqueue import FATE_NAMES, Fate, HalfQueue, Mark, Rules, Verdict, judge
 from cometmq.broker.halves import Half, prepare, question
@@ -59,6 +60,9 @@ class Transactions:
         self._round: Iterator[None] | None = None
         self._turn: Timer | None = None
         self._gave_up = False
+        # Without it a half that is not in memory is waited for.
+        self.pages: ColdPages | None = None
+        self._is_loading = False
 
     def open(self) -> None:
         topic = self._broker.topics.get(HALF_TOPIC)
@@ -217,7 +221,8 @@ class Transactions:
             self._round = None
             logger.exception("fail round of transactions")
         else:
-            self._turn = self._broker.clock.call_later(0, self._go_on)
+            if not self._is_loading:
+                self._turn = self._broker.clock.call_later(0, self._go_on)
 
     # A round; whoever is called `yield`s when it is time for others
 
@@ -230,7 +235,10 @@ class Transactions:
                 logger.warning("move half progress queue=%d from=%d to=%d", queue.queue_id, from_offset, queue.offset)
             if not queue.copies_known:
                 yield from self._find_copies(queue, high)
-            while self._read_ops(queue):
+            while True:
+                yield from self._load("ops", queue, queue.ops.next_entries(self._broker.store))
+                if not self._read_ops(queue):
+                    break
                 yield
             yield from self._walk_queue(queue, high)
 
@@ -241,6 +249,7 @@ class Transactions:
             entries = self._broker.store.queue_entries(HALF_TOPIC, queue.queue_id, offset, HALVES_PER_TURN)
             if not entries:
                 break
+            yield from self._load("copies", queue, entries)
             for physical_offset, record_bytes, _ in entries:
                 message = self._broker.store.message_at(physical_offset, record_bytes)
                 if message is not None:
@@ -259,6 +268,7 @@ class Transactions:
             entries = self._broker.store.queue_entries(HALF_TOPIC, queue.queue_id, queue.offset, count)
             if not entries:
                 return
+            yield from self._load("halves", queue, entries)
             goes_on = self._pass(queue, entries)
             if self._gave_up:
                 # Now, not with the next ops: a crash in between would have them given up again.
@@ -267,6 +277,17 @@ class Transactions:
             if not goes_on:
                 return
             yield
+
+    def _load(self, walk: str, queue: HalfQueue, entries: list[tuple[int, int, int]]) -> Iterator[None]:
+        """Wait until these records are in memory."""
+        places = [(physical_offset, record_bytes) for physical_offset, record_bytes, _ in entries]
+        if self.pages is not None and self.pages.wanted(f"{walk} {queue.queue_id}", places, self._loaded):
+            self._is_loading = True
+            yield
+
+    def _loaded(self) -> None:
+        self._is_loading = False
+        self._go_on()
 
     def _pass(self, queue: HalfQueue, entries: list[tuple[int, int, int]]) -> bool:
         for physical_offset, record_bytes, _ in entries:

@@ -8,6 +8,9 @@ By key: the index gives places in the log. It knows hashes, so the answer may ho
 compares.
 
 By place: an offset that does not hit the start of a record finds nothing.
+
+A search by time touches records all over the log, whose pages may not be in memory. Who gives a set of places as
+`loaded` gets ColdPage where the search would wait for the disk: load the page elsewhere, add its place, search again.
 """
 
 from __future__ import annotations
@@ -19,12 +22,23 @@ from cometmq.store.batchqueue import BATCH_UNIT_BYTES, BatchQueue
 from cometmq.store.commitlog import CommitLog
 from cometmq.store.consumequeue import BLANK_SIZE, ConsumeQueue
 from cometmq.store.consumequeues import AnyQueue, ConsumeQueues
+from cometmq.store.disk import File
 from cometmq.store.index import KEY, Index
 from cometmq.store.options import StoreOptions
+from cometmq.store.reading import Reading
 from cometmq.wire.message import MAGIC_V1, MAGIC_V2, RECORD_BYTES_MIN, store_timestamp_at
 
 _HEAD: Final = Struct(">ii20xq")
 _I64: Final = Struct(">q")
+
+
+class ColdPage(Exception):
+    """The record at `physical_offset` is not in memory; reading `range` in another thread brings it there."""
+
+    def __init__(self, physical_offset: int, file_range: tuple[File, int, int]) -> None:
+        super().__init__(physical_offset)
+        self.physical_offset = physical_offset
+        self.range = file_range
 
 
 class QueryResult:
@@ -37,8 +51,11 @@ class QueryResult:
 
 
 class Lookup:
-    def __init__(self, commitlog: CommitLog, queues: ConsumeQueues, index: Index, options: StoreOptions) -> None:
+    def __init__(
+        self, commitlog: CommitLog, queues: ConsumeQueues, index: Index, options: StoreOptions, reading: Reading
+    ) -> None:
         self._log = commitlog
+        self._reading = reading
         self._queues = queues
         self._index = index
         self._options = options
@@ -64,8 +81,12 @@ class Lookup:
             return None
         return view[position : position + found]
 
-    def store_time_at(self, physical_offset: int) -> int:
+    def store_time_at(self, physical_offset: int, loaded: set[int] | None = None) -> int:
         """When the record that starts here was stored; -1 if there is none."""
+        if loaded is not None and physical_offset not in loaded:
+            file_range = self._reading.cold_range(physical_offset, RECORD_BYTES_MIN)
+            if file_range is not None:
+                raise ColdPage(physical_offset, file_range)
         record = self.record_at(physical_offset)
         return -1 if record is None else _store_time(record)
 
@@ -84,10 +105,10 @@ class Lookup:
         queue = self._queues.find(topic, queue_id)
         return -1 if queue is None else self._unit_time(queue, queue_offset)
 
-    def earliest_time(self, topic: str, queue_id: int) -> int:
+    def earliest_time(self, topic: str, queue_id: int, loaded: set[int] | None = None) -> int:
         """Store time of the first message of a queue; -1 if it has none."""
         queue = self._queues.find(topic, queue_id)
-        return -1 if queue is None else self._unit_time(queue, max(0, queue.min_offset))
+        return -1 if queue is None else self._unit_time(queue, max(0, queue.min_offset), loaded)
 
     def physical_offset(self, topic: str, queue_id: int, queue_offset: int) -> int:
         """Where the message lies in the log; -1 if the queue does not have it."""
@@ -95,16 +116,18 @@ class Lookup:
         unit = queue.unit(queue_offset) if isinstance(queue, ConsumeQueue) else None
         return -1 if unit is None or unit[1] == BLANK_SIZE else unit[0]
 
-    def _unit_time(self, queue: AnyQueue, queue_offset: int) -> int:
+    def _unit_time(self, queue: AnyQueue, queue_offset: int, loaded: set[int] | None = None) -> int:
         if isinstance(queue, BatchQueue):
             batch_unit = queue.unit_at(queue.position_of(queue_offset))
             return -1 if batch_unit is None else batch_unit.store_time_ms
         unit = queue.unit(queue_offset)
-        return -1 if unit is None or unit[1] == BLANK_SIZE else self.store_time_at(unit[0])
+        return -1 if unit is None or unit[1] == BLANK_SIZE else self.store_time_at(unit[0], loaded)
 
     # By time
 
-    def offset_by_time(self, topic: str, queue_id: int, time_ms: int, upper: bool = False) -> int:
+    def offset_by_time(
+        self, topic: str, queue_id: int, time_ms: int, upper: bool = False, loaded: set[int] | None = None
+    ) -> int:
         """The first message stored at or after `time_ms`; the end of the queue if there is none.
 
         With `upper` the last message stored at or before it; the first of the queue if there is none. An unknown queue
@@ -117,19 +140,19 @@ class Lookup:
             return self._batch_offset_by_time(queue, time_ms)
         first, end = queue.min_offset, queue.max_offset
         if upper:
-            return max(first, self._first_at(queue, first, end, time_ms + 1) - 1)
-        return self._first_at(queue, first, end, time_ms)
+            return max(first, self._first_at(queue, first, end, time_ms + 1, loaded) - 1)
+        return self._first_at(queue, first, end, time_ms, loaded)
 
-    def _first_at(self, queue: ConsumeQueue, low: int, high: int, time_ms: int) -> int:
+    def _first_at(self, queue: ConsumeQueue, low: int, high: int, time_ms: int, loaded: set[int] | None) -> int:
         """The first number from `low` to `high` whose message was stored at or after `time_ms`."""
         while low < high:
             middle = (low + high) // 2
             # A message that cannot be read has no time; the next one that can speaks for it.
             readable = middle
-            found_ms = self._unit_time(queue, readable)
+            found_ms = self._unit_time(queue, readable, loaded)
             while found_ms < 0 and readable + 1 < high:
                 readable += 1
-                found_ms = self._unit_time(queue, readable)
+                found_ms = self._unit_time(queue, readable, loaded)
             if 0 <= found_ms < time_ms:
                 low = readable + 1
             else:

@@ -130,7 +130,7 @@ class Store:
             self.log.counters.set_next_offset(topic, queue_id, next_offset)
         self.flusher = Flusher(self.segments, self.checkpoint, clock, options, self._on_flushed, self.fail)
         self.reading = Reading(self.log, self.queues, options, disk, clock)
-        self.lookup = Lookup(self.log, self.queues, self.index, options)
+        self.lookup = Lookup(self.log, self.queues, self.index, options, self.reading)
         self.retention = Retention(self.segments, self.queues, self.index, self.flags, options, disk, clock)
         self.get = self.reading.get
 
