@@ -17,7 +17,7 @@ import pytest
 
 from tests.compat.harness import remoting
 from tests.compat.harness.processes import wait_until
-from tests.compat.harness.programs import consume
+from tests.compat.harness.programs import consume, send
 from tests.compat.harness.servers import MAKES, Broker, CometNameServer, Make
 from tests.compat.harness.shell import JavaShell
 
@@ -51,8 +51,8 @@ SEND_EVERY_KIND = """
     String from = args[2];
     p.send(new Message(topic, "tag", "key-" + from, (from + " tagged").getBytes()), 10_000);
     p.send(new Message(topic, (from + " large " + "x".repeat(200_000)).getBytes()), 10_000);
-    p.send(Arrays.asList(new Message(topic, (from + " one").getBytes()), new Message(topic, (from + " two").getBytes())),
-        10_000);
+    Message one = new Message(topic, (from + " one").getBytes());
+    p.send(Arrays.asList(one, new Message(topic, (from + " two").getBytes())), 10_000);
     p.sendOneway(new Message(topic, (from + " oneway").getBytes()));
     Message delayed = new Message(topic, (from + " delayed").getBytes());
     delayed.setDelayTimeLevel(1);
@@ -123,9 +123,11 @@ def knows_topic(broker: Broker, topic: str) -> Callable[[], bool]:
 @pytest.mark.mission("HA-03")
 def test_a_log_in_two_places(java55: JavaShell, square: Square, topic: str) -> None:
     remoting.create_topic(square.master.address, topic, queues=QUEUES)
-    send_every_kind(java55, square, topic, 1)
+    # An empty replica gets the last segment only: let it begin with the first.
+    send(java55, square.namesrv, topic, "first")
     length = await_equal_logs(square)
-    assert length > 1 << 20
+    send_every_kind(java55, square, topic, 1)
+    length = await_equal_logs(square, length + (1 << 20))
 
     square.replica.kill()
     send_every_kind(java55, square, topic, 2)

@@ -1,0 +1,95 @@
+"""Checks cometmq.store.replication.frames and whole: streams in any pieces."""
+
+import pytest
+
+from cometmq.errors import WireError
+from cometmq.store.replication.frames import HEADER, REPORT, Frames, Reports
+from cometmq.store.replication.whole import WholeRecords
+from tests.store.replication.bench import SEGMENT_BYTES, fill, log_bytes, small_store
+
+FRAMES_BYTES_MAX = 1000
+
+
+def test_the_last_whole_report_of_a_read_counts() -> None:
+    reports = Reports()
+    assert reports.feed(REPORT.pack(5) + REPORT.pack(7) + b"\0\0\0") == 7
+    assert reports.feed(REPORT.pack(9)[3:]) == 9
+    assert reports.feed(b"") is None
+
+
+def test_a_report_byte_by_byte() -> None:
+    reports = Reports()
+    answers = [reports.feed(bytes((byte,))) for byte in REPORT.pack(258) + REPORT.pack(3)]
+    assert answers == [None] * 7 + [258] + [None] * 7 + [3]
+
+
+def test_an_offset_below_zero_is_refused() -> None:
+    with pytest.raises(WireError, match="below 0"):
+        Reports().feed(REPORT.pack(-1))
+
+
+@pytest.mark.parametrize("step", [1, 2, 5, 11, 12, 13, 1000])
+def test_frames_in_any_pieces(step: int) -> None:
+    stream = HEADER.pack(100, 5) + b"abcde" + HEADER.pack(105, 0) + HEADER.pack(105, 20) + bytes(range(20))
+    frames = Frames(FRAMES_BYTES_MAX)
+    heartbeats: list[int] = []
+    data = bytearray()
+    for at in range(0, len(stream), step):
+        for offset, piece in frames.feed(memoryview(stream)[at : at + step]):
+            if len(piece):
+                assert offset == 100 + len(data)
+                data += piece
+            else:
+                heartbeats.append(offset)
+    assert bytes(data) == b"abcde" + bytes(range(20))
+    assert heartbeats == [105]
+
+
+@pytest.mark.parametrize("header", [(-1, 5), (0, -1), (0, FRAMES_BYTES_MAX + 1)])
+def test_a_frame_that_cannot_be_one_is_refused(header: tuple[int, int]) -> None:
+    with pytest.raises(WireError, match="0 to 1000 bytes"):
+        list(Frames(FRAMES_BYTES_MAX).feed(memoryview(HEADER.pack(*header))))
+
+
+@pytest.mark.parametrize("step", [1, 3, 8, 9, 97, 350, 5000])
+def test_only_whole_records_pass(step: int) -> None:
+    store = small_store()
+    fill(store, 2 * SEGMENT_BYTES + 1000)
+    log = log_bytes(store)
+    ends = {0} | {at + size for at, size, _ in _starts(log)}
+    whole = WholeRecords(SEGMENT_BYTES)
+    passed = bytearray()
+    at = 0
+    while at < len(log):
+        # A frame lies within one segment.
+        end = min(at + step, len(log), at - at % SEGMENT_BYTES + SEGMENT_BYTES)
+        for offset, piece in whole.feed(at, memoryview(log)[at:end]):
+            assert offset == len(passed)
+            passed += piece
+        last = len(passed)
+        assert last in ends or _in_blank(log, last), f"the log would end inside a record at {last}"
+        at = end
+    assert bytes(passed) == log
+
+
+def _starts(log: bytes) -> list[tuple[int, int, int]]:
+    """(position, size, magic) of every record and blank."""
+    found: list[tuple[int, int, int]] = []
+    at = 0
+    while at < len(log):
+        size = int.from_bytes(log[at : at + 4], "big")
+        found.append((at, size, int.from_bytes(log[at + 4 : at + 8], "big")))
+        at += size
+    return found
+
+
+def _in_blank(log: bytes, position: int) -> bool:
+    return any(magic == 0xCBD43194 and at <= position <= at + size for at, size, magic in _starts(log))
+
+
+def test_what_is_no_record_passes_up_to_the_end_of_its_segment() -> None:
+    whole = WholeRecords(100)
+    assert [bytes(piece) for _, piece in whole.feed(0, memoryview(b"garbage that is no record"))] == [
+        b"garbage that is no record"
+    ]
+    assert list(whole.feed(100, memoryview(b"abc"))) == []
