@@ -5,7 +5,6 @@ coroutine of the parsed options; it returns the exit code, None meaning 0. What 
 """
 
 import argparse
-import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
@@ -95,12 +94,18 @@ def _run(
     shown = f"{name} {options.verb}" if hasattr(options, "verb") else name
     try:
         outcome = choose(options)(options)
-        code = asyncio.run(outcome) if isinstance(outcome, Coroutine) else outcome
+        code = _finish(outcome) if isinstance(outcome, Coroutine) else outcome
     except BrokenPipeError:
         raise
     except (CometError, OSError) as error:
         return failures.fail(shown, error)
     return code or 0
+
+
+def _finish(work: Coroutine[Any, Any, Outcome]) -> Outcome:
+    import asyncio  # not before it is needed: help does not
+
+    return asyncio.run(work)
 
 
 def joined_moments(argv: list[str]) -> list[str]:

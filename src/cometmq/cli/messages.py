@@ -13,11 +13,13 @@ import binascii
 import gzip
 import json
 import zlib
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.cli.moments import time_text
-from cometmq.client.messages import Message
 from cometmq.errors import ConfigError
+
+if TYPE_CHECKING:
+    from cometmq.client.messages import Message
 
 DECODERS: Final = ("auto", "text", "json", "hex", "base64")
 UNPACKED_BYTES_MAX: Final = 64 << 20
@@ -30,7 +32,7 @@ _ZSTD: Final = b"\x28\xb5\x2f\xfd"
 _ZLIB: Final = (b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda")
 
 
-def fields(message: Message[bytes], decoder: str = "auto", unpack: bool = False) -> dict[str, Any]:
+def fields(message: "Message[bytes]", decoder: str = "auto", unpack: bool = False) -> dict[str, Any]:
     own = message.user_properties
     queue = message.queue
     return {
@@ -93,7 +95,7 @@ def unpacked(body: bytes) -> bytes:
     return body
 
 
-def formatted(text: str, message: Message[bytes], decoder: str = "auto", unpack: bool = False) -> str:
+def formatted(text: str, message: "Message[bytes]", decoder: str = "auto", unpack: bool = False) -> str:
     """The user's format, filled. ConfigError names a letter that means nothing."""
     result: list[str] = []
     place = 0
@@ -111,7 +113,7 @@ def formatted(text: str, message: Message[bytes], decoder: str = "auto", unpack:
     return "".join(result)
 
 
-def _field(text: str, place: int, message: Message[bytes], decoder: str, unpack: bool) -> tuple[str, int]:
+def _field(text: str, place: int, message: "Message[bytes]", decoder: str, unpack: bool) -> tuple[str, int]:
     letter = text[place : place + 1]
     if letter == "P" and text[place + 1 : place + 2] == "{":
         name, closed, _ = text[place + 2 :].partition("}")

@@ -3,23 +3,29 @@
     async with administration(options) as admin: ...
     async with client_of(options) as client: ...
 
-Name servers are tried once each; a command that cannot reach any of them says so instead of waiting.
+Name servers are tried once each; a command that cannot reach any of them says so instead of waiting. The client is
+imported here, when a command runs: help and wrong arguments do not wait for it.
 """
 
 import argparse
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
 from cometmq.cli.context import resolve
-from cometmq.client.admin import Admin
-from cometmq.client.client import Client
+
+if TYPE_CHECKING:
+    from cometmq.client.admin import Admin
+    from cometmq.client.client import Client
 
 # A tool says what went wrong itself, once; what its client logs on the way is for programs that run for long.
 logging.getLogger("cometmq").addHandler(logging.NullHandler())
 
 
-def make_client(options: argparse.Namespace) -> Client:
+def make_client(options: argparse.Namespace) -> "Client":
+    from cometmq.client.client import Client
+
     target = resolve(options)
     return Client(
         target.namesrv,
@@ -31,12 +37,12 @@ def make_client(options: argparse.Namespace) -> Client:
 
 
 @asynccontextmanager
-async def client_of(options: argparse.Namespace) -> AsyncIterator[Client]:
+async def client_of(options: argparse.Namespace) -> "AsyncIterator[Client]":
     async with make_client(options) as client:
         yield client
 
 
 @asynccontextmanager
-async def administration(options: argparse.Namespace) -> AsyncIterator[Admin]:
+async def administration(options: argparse.Namespace) -> "AsyncIterator[Admin]":
     async with make_client(options) as client, client.admin(timeout_s=options.timeout) as admin:
         yield admin
