@@ -167,15 +167,14 @@ class Offsets:
 
     def restore(self, content: bytes) -> None:
         read = ConsumerOffsetTable.decode(content)
-        light = {key: {0: offset} for key, offset in (read.lmq_offset_table or {}).items()}
-        self._committed = _nested(read.offset_table | light)
+        self._committed = _nested(read.offset_table | _light_of(read))
         self._pulled = _nested(read.pull_offset_table or {})
         self.data_version = read.data_version
 
     def follow(self, master: ConsumerOffsetTable) -> None:
         """Take over what another broker of the replica group has; groups that it does not know stay."""
         for mine, theirs in (
-            (self._committed, master.offset_table),
+            (self._committed, master.offset_table | _light_of(master)),
             (self._pulled, master.pull_offset_table or {}),
         ):
             for topic, groups in _nested(theirs).items():
@@ -193,7 +192,8 @@ class Offsets:
         members = [
             ("dataVersion", _version_text(version, inner)),
             ("offsetTable", _table_text(self._committed, inner, self.has_light)),
-            ("pullOffsetTable", _table_text(self._pulled, inner)),
+            # RocketMQ's replica does not know it and can skip it only if its keys are quoted. Its own master's are not.
+            ("pullOffsetTable", _table_text(self._pulled, inner, quote='"' if not line else "")),
         ]
         if self.has_light:
             members.insert(1, ("lmqOffsetTable", _light_text(self._committed, inner)))
@@ -204,6 +204,11 @@ class Offsets:
         groups = table.get(topic)
         queues = groups.get(group) if groups is not None else None
         return queues if queues is not None else {}
+
+
+def _light_of(read: ConsumerOffsetTable) -> dict[str, Queues]:
+    """A light queue is the only one of its topic."""
+    return {key: {0: offset} for key, offset in (read.lmq_offset_table or {}).items()}
 
 
 def _prune(table: Table, group: str, topic: str) -> None:
@@ -232,9 +237,9 @@ def _version_text(version: DataVersion, line: str) -> str:
     return _object((f'"{name}":{value}' for name, value in members), line)
 
 
-def _table_text(table: Table, line: str, without_light: bool = False) -> str:
+def _table_text(table: Table, line: str, without_light: bool = False, quote: str = "") -> str:
     inner = line and line + "\t"
-    return _object(_entries(table, inner, without_light), line)
+    return _object(_entries(table, inner, without_light, quote), line)
 
 
 def _light_text(table: Table, line: str) -> str:
@@ -247,7 +252,7 @@ def _light_text(table: Table, line: str) -> str:
     return _object(entries, line)
 
 
-def _entries(table: Table, line: str, without_light: bool) -> Iterator[str]:
+def _entries(table: Table, line: str, without_light: bool, quote: str) -> Iterator[str]:
     """The loop may change the tables meanwhile; `copy()` of a dictionary is one step for it."""
     before = line and line + "\t"
     between = "," + before
@@ -255,7 +260,8 @@ def _entries(table: Table, line: str, without_light: bool) -> Iterator[str]:
     for topic, groups in table.copy().items():
         for group, queues in groups.copy().items():
             if queues and not (without_light and group.startswith(LMQ_PREFIX)):
-                pairs = between.join([f"{queue_id}:{offset}" for queue_id, offset in sorted(queues.copy().items())])
+                ordered = sorted(queues.copy().items())
+                pairs = between.join([f"{quote}{queue_id}{quote}:{offset}" for queue_id, offset in ordered])
                 yield f"{_quoted(topic + '@' + group)}:{{{before}{pairs}{line}}}"
             count += 1
             if count % KEYS_PER_TURN == 0:
