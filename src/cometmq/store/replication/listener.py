@@ -53,6 +53,7 @@ class Listener:
         self._server: asyncio.Server | None = None
         self._deadline_timer: Timer | None = None
         self._woken = False
+        self._stopped = False
 
     async def start(self, host: str, port: int) -> None:
         """OSError if the port is taken."""
@@ -64,8 +65,8 @@ class Listener:
         self.store.on_flushed = self.wake
 
     async def stop(self) -> None:
+        self._stopped = True
         self.store.on_appended = self.store.on_flushed = _ignore
-        self.store.wait_for_replicas = None
         if self._deadline_timer is not None:
             self._deadline_timer.cancel()
         self.master.waiters.give_up()
@@ -90,7 +91,7 @@ class Listener:
 
     def wait(self, end_offset: int, callback: Callable[[int], object]) -> None:
         """`Store.wait_for_replicas` of a SYNC_MASTER."""
-        if self._server is None or not self._server.is_serving():
+        if self._stopped:
             callback(PutStatus.SLAVE_NOT_AVAILABLE)
             return
         self.master.wait(end_offset, callback, self._clock.monotonic())
@@ -195,6 +196,7 @@ class _Connection(asyncio.Protocol):
             return
         if is_new and self.link.next_offset >= 0:
             log.info("found replica peer=%s from=%d", self.name, self.link.next_offset)
+            self._arm()
             self.pump()
 
     def pause_writing(self) -> None:
@@ -214,6 +216,7 @@ class _Connection(asyncio.Protocol):
             while not self._paused and not self._is_cold():
                 buffers = link.output(FRAMES_PER_WRITE, self._clock.monotonic())
                 if not buffers:
+                    self._arm_if_paced()
                     return
                 transport.writelines(buffers)
                 if link.pace.total_bytes >= turn_end:
@@ -246,8 +249,15 @@ class _Connection(asyncio.Protocol):
     # By the clock
 
     def _arm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
         delay_s = max(TIMER_HAIR_S, self.link.due_s() - self._clock.monotonic())
         self._timer = self._clock.call_later(delay_s, self._tick)
+
+    def _arm_if_paced(self) -> None:
+        """What may not go in this second goes in the next one, long before a heartbeat is due."""
+        if self._listener.store.options.ha_pace_enabled:
+            self._arm()
 
     def _tick(self) -> None:
         if self.link.is_silent(self._clock.monotonic()):
