@@ -23,6 +23,7 @@ STEPS = 80
 PARTS = 4
 
 
+@pytest.mark.mission("HA-05")
 @pytest.mark.parametrize("part", range(PARTS))
 def test_no_acked_message_is_lost_by_a_bad_network_and_crashes(part: int) -> None:
     acked = sent = with_three = 0

@@ -16,7 +16,7 @@ from cometmq import statefile
 from cometmq.broker.config import BROKER_INERT, MASTER_ID, BrokerConfig
 from cometmq.errors import RequestError, WireError
 from cometmq.settings import Live, SettingError, read, read_inert, settings_of, texts_of
-from cometmq.store.options import EXPLAINED_KEYS, StoreOptions
+from cometmq.store.options import EXPLAINED_KEYS, OLD_KEYS, StoreOptions
 from cometmq.wire import properties_text
 from cometmq.wire.codes import Response
 
@@ -116,7 +116,7 @@ class LiveSettings:
 
 def load(texts: dict[str, str]) -> LiveSettings:
     """From the texts of a settings file and a command line; SettingError names what is wrong."""
-    config, store_options, unknown = _read(BrokerConfig(), StoreOptions(), texts)
+    config, store_options, unknown = _read(BrokerConfig(), StoreOptions(), _renamed(texts))
     for key, (_, why) in EXPLAINED_KEYS.items():
         if key in unknown:
             logger.info("ignored setting key=%s value=%s: %s", key, unknown[key], why)
@@ -136,6 +136,14 @@ def _read(
     config, rest = read(config, texts)
     store_options, unknown = read(dataclasses.replace(store_options), rest)
     return config, store_options, unknown
+
+
+def _renamed(texts: dict[str, str]) -> dict[str, str]:
+    """Keys of older releases by their names of today; one that is there by both names keeps the value of today's."""
+    old = texts.keys() & OLD_KEYS.keys()
+    for key in sorted(old):
+        logger.warning("renamed setting key=%s: it is %s now", key, OLD_KEYS[key])
+    return {OLD_KEYS[key]: texts[key] for key in old} | {key: texts[key] for key in texts.keys() - old}
 
 
 def _refuse_modes(config: BrokerConfig, store_options: StoreOptions) -> None:

@@ -253,8 +253,7 @@ class Broker:
         dispatcher = self.store.dispatcher
         for _ in range(round(DISPATCH_WAIT_S / DISPATCH_LOOK_S)):
             self.store.dispatch_now()
-            # What a replica has of a record whose rest will not come any more stays behind.
-            if not dispatcher.behind_bytes or self.store.options.is_slave:
+            if not dispatcher.behind_bytes:
                 return
             await asyncio.sleep(DISPATCH_LOOK_S)
         logger.warning("gave up waiting for dispatch at=%d log_end=%d", dispatcher.position, self.store.log.max_offset)

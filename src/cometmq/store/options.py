@@ -167,6 +167,13 @@ def _split(paths: str) -> list[str]:
     return sorted(path.strip() for path in paths.split(",") if path.strip())
 
 
+# What releases before 5.0 called it -> what it is called now.
+OLD_KEYS: Final = {
+    "haSlaveFallbehindMax": "haMaxGapNotInSync",
+    "mapedFileSizeCommitLog": "mappedFileSizeCommitLog",
+    "mapedFileSizeConsumeQueue": "mappedFileSizeConsumeQueue",
+}
+
 _ONE_LOOP = "appends run one after the other on the event loop, there is no lock to choose"
 _ONE_DISPATCH = "dispatch follows the append on the event loop; the files are the same"
 _TIMER_TURNS = "timer messages are taken in and delivered on the event loop, a few in each turn"

@@ -230,6 +230,7 @@ def test_who_waits_when_the_master_stops_is_not_told_ok() -> None:
     run(scene())
 
 
+@pytest.mark.mission("HA-05")
 def test_garbage_and_offsets_beyond_the_end_are_closed_and_ack_nothing() -> None:
     seed = random.randrange(1 << 32)
     chance = random.Random(seed)
@@ -373,6 +374,7 @@ def test_a_replica_appends_reports_and_builds_queues(loop: Callable[[], asyncio.
     run(scene_of(act), loop_factory=loop)
 
 
+@pytest.mark.mission("HA-04")
 def test_a_replica_reports_every_five_seconds_leaves_a_silent_master_and_comes_back() -> None:
     async def act(master: FakeMaster, follower: Follower, clock: ManualClock) -> None:
         peer = await master.next_peer(0)
@@ -394,6 +396,7 @@ def test_a_replica_reports_every_five_seconds_leaves_a_silent_master_and_comes_b
     run(scene_of(act))
 
 
+@pytest.mark.mission("HA-05")
 def test_a_wrong_offset_closes_the_connection_and_changes_nothing() -> None:
     async def act(master: FakeMaster, follower: Follower, clock: ManualClock) -> None:
         source = small_store()
