@@ -235,8 +235,13 @@ def preads_per_second(path: str, count: int) -> float:
 
 
 def measure_recovery(store: Store, log_bytes: int) -> Figure:
-    """Open the store as after a kill: everything is scanned, checked and dispatched again."""
+    """Open the store as after a kill: everything is scanned, checked and dispatched again.
+
+    The log is on disk, as all but its last seconds is in a broker. What is not has to be written first, at the speed
+    of the disk, which is not measured here.
+    """
     root = store.options.root_dir
+    store.segments.flush(0)
     store._lock.release()
     with Timer() as timer:
         again = open_store(root)
