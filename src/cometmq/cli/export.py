@@ -1,5 +1,6 @@
 """`cometmq export`: see `transfer`."""
 
+from cometmq.cli.transfer import EXPORT
 from cometmq.cli.transfer import main_export as main
 
-__all__ = ["main"]
+__all__ = ["EXPORT", "main"]

@@ -1,0 +1,105 @@
+"""What each promise costs: the same load against a broker in each mode of flush and replication.
+
+    python benchmarks/modes.py [MESSAGES]
+
+Servers are processes of their own on one machine and one disk, the load is `cometmq bench send --mode sync` with 32
+senders and bodies of 1 KiB. A replica on the same disk is the worst case for SYNC_MASTER: both write to it.
+Prints the rows of the table in docs/promises.md.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+MESSAGES = 5000
+MODES = (
+    ("ASYNC_FLUSH", "ASYNC_MASTER"),
+    ("SYNC_FLUSH", "ASYNC_MASTER"),
+    ("ASYNC_FLUSH", "SYNC_MASTER"),
+    ("SYNC_FLUSH", "SYNC_MASTER"),
+)
+READY_S = 60.0
+
+
+@contextmanager
+def server(log: Path, *arguments: str) -> Iterator[str]:
+    """A server process; gives its `ready` line."""
+    with log.open("w") as errors:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "cometmq.cli.main", *arguments], stdout=subprocess.PIPE, stderr=errors, text=True
+        )
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        if not line.startswith("ready"):
+            raise SystemExit(f"{arguments[0]} did not start: {log.read_text()[-500:]}")
+        yield line
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def broker_arguments(directory: Path, namesrv: str, flush: str, role: str, broker_id: int) -> list[str]:
+    settings = {
+        "storePathRootDir": directory / f"broker-{broker_id}",
+        "listenPort": 0,
+        "haListenPort": 0,
+        "brokerId": broker_id,
+        "brokerRole": role,
+        "flushDiskType": flush,
+        "mappedFileSizeCommitLog": 64 << 20,
+        "brokerFastFailureEnable": "false",
+    }
+    sets = [f"--set={key}={value}" for key, value in settings.items()]
+    return ["broker", "-n", namesrv, "--log-level", "warning", *sets]
+
+
+def measure(flush: str, role: str, messages: int) -> dict[str, float]:
+    with tempfile.TemporaryDirectory(dir=os.environ.get("COMETMQ_BENCH_DIR")) as name, ExitStack() as stack:
+        directory = Path(name)
+        names = stack.enter_context(server(directory / "namesrv.log", "nameserver", "--listen", "127.0.0.1:0",
+                                           "--set", f"kvConfigPath={directory / 'kv.json'}"))  # fmt: skip
+        namesrv = names.split("namesrv=")[1].split()[0]
+        stack.enter_context(server(directory / "master.log", *broker_arguments(directory, namesrv, flush, role, 0)))
+        if role == "SYNC_MASTER":
+            arguments = broker_arguments(directory, namesrv, flush, "SLAVE", 1)
+            stack.enter_context(server(directory / "slave.log", *arguments))
+            time.sleep(3)  # until it follows
+        best: dict[str, float] = {}
+        for _ in range(3):
+            found = load(namesrv, messages)
+            if not best or found["per_second"] > best["per_second"]:
+                best = found
+        return best
+
+
+def load(namesrv: str, messages: int) -> dict[str, float]:
+    ran = subprocess.run(
+        [sys.executable, "-m", "cometmq.cli.main", "bench", "send", "--namesrv", namesrv, "-n", str(messages),
+         "-o", "json", "--timeout", "20s"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if ran.returncode:
+        raise SystemExit(ran.stderr)
+    found: dict[str, float] = json.loads(ran.stdout)
+    return found
+
+
+def main() -> int:
+    messages = int(sys.argv[1]) if len(sys.argv) > 1 else MESSAGES
+    print("| flush | role | messages a second | p50, ms | p99, ms |\n|---|---|---|---|---|")
+    for flush, role in MODES:
+        best = measure(flush, role, messages)
+        figures = f"{best['per_second']:.0f} | {best['p50_ms']:.1f} | {best['p99_ms']:.1f}"
+        print(f"| {flush} | {role} | {figures} |", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,118 @@
+"""Writes docs/settings.md: every setting of broker, store and name server, from the classes that define them.
+
+    python scripts/settings_table.py             write it
+    python scripts/settings_table.py --check     exit code 1 if it is not current
+
+What a setting is comes from its name in the class and the comment at it; groups are the comments that begin one.
+"""
+
+import inspect
+import re
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+from cometmq.broker.config import BROKER_INERT, BrokerConfig
+from cometmq.config import NAME_SERVER_INERT, NameServerConfig
+from cometmq.settings import Live, settings_of
+from cometmq.store.options import EXPLAINED_KEYS, StoreOptions
+
+PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "settings.md"
+UNITS: Final = {"ms": "milliseconds", "s": "seconds", "bytes": "bytes", "percent": "percent", "hours": "hours"}
+CHANGES: Final = {Live.NOW: "at once", Live.START: "after a restart", Live.NEVER: "in the file only"}
+HEAD: Final = """# Settings
+
+Written by `scripts/settings_table.py` from the source; do not edit. [operate.md](operate.md) says which of them matter.
+
+A broker reads RocketMQ's `broker.conf`: `cometmq broker -c broker.conf --set key=value`. `cometmq broker -p` prints
+every setting with its value, `cometmq config get` asks a running one, `cometmq config set` changes what may change
+while it runs: *at once*, or kept and used *after a restart*. What names files, ports and roles is changed *in the file
+only*.
+"""
+
+
+def main() -> int:
+    text = page()
+    if "--check" in sys.argv[1:]:
+        if PAGE.exists() and PAGE.read_text(encoding="utf-8") == text:
+            return 0
+        print(f"{PAGE.name} is not current: run python scripts/settings_table.py", file=sys.stderr)
+        return 1
+    PAGE.write_text(text, encoding="utf-8")
+    return 0
+
+
+def page() -> str:
+    parts = [HEAD]
+    for title, kind in (("Broker", BrokerConfig), ("Store", StoreOptions), ("Name server", NameServerConfig)):
+        parts.append(f"## {title}\n\n" + table(kind))
+    parts.append("## Keys without effect\n\n" + inert())
+    return "\n".join(parts)
+
+
+def table(kind: type[Any]) -> str:
+    source = inspect.getsource(kind)
+    home = str(Path.home())
+    lines: list[str] = []
+    group = ""
+    comment = ""
+    defaults = kind()
+    by_attribute = {name: (key, rule) for key, (name, rule) in settings_of(kind).items()}
+    head = "| key | default | changes | what it is |\n|---|---|---|---|"
+    for line in source.splitlines():
+        remark = re.fullmatch(r"    # (.*)", line)
+        field = re.match(r"    (\w+): .*= setting\(", line)
+        if remark is not None:
+            comment = f"{comment} {remark[1]}".strip()
+        elif not line.strip():
+            comment = ""
+        elif field is not None and field[1] in by_attribute:
+            key, rule = by_attribute[field[1]]
+            if comment and is_group(comment) and comment != group:
+                group, comment = comment, ""
+                lines += ["", f"### {group}", "", head]
+            elif not lines:
+                lines.append(head)
+            default = shown(getattr(defaults, field[1])).replace(home, "~")
+            lines.append(f"| `{key}` | {default} | {CHANGES[rule.live]} | {meaning(field[1], comment, line, rule)} |")
+            comment = ""
+    return "\n".join(lines).strip() + "\n"
+
+
+def is_group(comment: str) -> bool:
+    """A heading is short and no sentence."""
+    return len(comment) < 60 and not re.search(r"[.:;]", comment)
+
+
+def meaning(attribute: str, comment: str, line: str, rule: Any) -> str:
+    words = attribute.split("_")
+    unit = next((UNITS[word] for word in words if word in UNITS and word != "bytes"), "")
+    unit = unit or ("bytes" if "bytes" in words else "")
+    text = " ".join(word for word in words if word not in UNITS or word == "bytes")
+    text += f" ({unit})" if unit and unit != "bytes" else ""
+    text += f"; one of {', '.join(rule.choices)}" if rule.choices else ""
+    trailing = line.partition("  # ")[2]
+    for more in (comment, trailing):
+        text += f". {more[0].upper()}{more[1:].rstrip('.')}" if more else ""
+    return text.replace("|", "\\|")
+
+
+def shown(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return f"`{value}`" if value != "" else "(none)"
+
+
+def inert() -> str:
+    rows = [f"| `{key}` | {default} | {why} |" for key, (default, why) in sorted(EXPLAINED_KEYS.items())]
+    known = {key: default for key, default in (BROKER_INERT | NAME_SERVER_INERT).items() if key not in EXPLAINED_KEYS}
+    others = ", ".join(f"`{key}`" for key in sorted(known))
+    return (
+        "RocketMQ's keys that mean nothing here are read, kept, shown and saved; a line of the log says so once.\n\n"
+        "| key | RocketMQ's default | why it has no effect |\n|---|---|---|\n" + "\n".join(rows) + "\n\n"
+        f"Threads, buffers and features of the Java process: {others}.\n"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
