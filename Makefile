@@ -4,6 +4,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 PY := $(VENV)/bin/python
 SETUP := $(VENV)/.ready
+SPARK := $(VENV)/.spark
 OVERLAY := build/compiled
 COMPILED := $(OVERLAY)/.ready
 
@@ -26,7 +27,12 @@ setup: $(SETUP)
 $(SETUP): pyproject.toml setup.py
 	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
 	@$(PY) -m pip install --quiet --upgrade pip 'setuptools>=77'
-	@COMETMQ_COMPILE=0 $(PY) -m pip install --quiet --no-build-isolation --editable '.[dev]'
+	@COMETMQ_COMPILE=0 $(PY) -m pip install --quiet --no-build-isolation --editable '.[cli,dev]'
+	@touch $@
+
+# Spark is large and only its tests and the type check need it.
+$(SPARK): $(SETUP)
+	@COMETMQ_COMPILE=0 $(PY) -m pip install --quiet --no-build-isolation --editable '.[cli,dev,spark]'
 	@touch $@
 
 # The compiled build lies beside the source, never in it: docs/decisions/0002-compiled-overlay.md
@@ -44,7 +50,7 @@ run: $(COMPILED)
 
 # The interpreted pass starts a new mission record, the compiled pass adds to it.
 test: export COMETMQ_MISSION_RECORD := build/mission.json
-test: lint $(COMPILED)
+test: lint $(COMPILED) $(SPARK)
 	@rm -f $(COMETMQ_MISSION_RECORD)
 	COMETMQ_MISSION_PASS=interpreted $(PY) scripts/check.py -q
 	@if PYTHONPATH=$(OVERLAY) $(VENV)/bin/cometmq version | grep -q '(compiled)'; then \
@@ -54,7 +60,7 @@ test: lint $(COMPILED)
 		echo "NOT TESTED: the compiled build; there is none without a C compiler and Python headers"; \
 	fi
 
-lint: $(SETUP)
+lint: $(SPARK)
 	@$(VENV)/bin/ruff check --quiet $(CODE)
 	@$(VENV)/bin/mypy --strict $(CODE)
 

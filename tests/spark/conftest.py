@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import re
 import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
 
+from cometmq import Client
 from cometmq.errors import ConfigError
 from cometmq.spark.java import java_home
+from cometmq.testing import SyncCluster
 from tests.conftest import unavailable
 
 if TYPE_CHECKING:
@@ -38,3 +42,39 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     made = session("cometmq-tests", master="local[2,4]", conf=conf)
     yield made
     made.stop()
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[SyncCluster]:
+    """One cluster of two brokers for all tests here; each test has topics of its own."""
+    with SyncCluster(brokers=2, settings={"brokerFastFailureEnable": False, "enablePropertyFilter": True}) as made:
+        yield made
+
+
+@pytest.fixture
+def topic(cluster: SyncCluster, request: pytest.FixtureRequest) -> str:
+    """A topic of two queues at each broker, named after the test."""
+    name = re.sub(r"[^A-Za-z0-9_]", "_", request.node.name)[:80]
+    cluster.create_topic(name, queues=2)
+    return name
+
+
+def fill(cluster: SyncCluster, topic: str, count: int, first: int = 0) -> None:
+    """Messages numbered in body and key, in all queues by turns; every third has the tag `third`."""
+
+    async def main() -> None:
+        async with Client(cluster.namesrv) as client, client.producer("filler") as producer:
+            queues = await producer.queues(topic)
+            for number in range(first, first + count):
+                await producer.ready()
+                producer.send_soon(
+                    topic,
+                    b"%d" % number,
+                    queue=queues[number % len(queues)],
+                    tag="third" if number % 3 == 0 else "other",
+                    keys=[f"k{number}"],
+                    properties={"n": str(number)},
+                )
+            await producer.flush()
+
+    asyncio.run(main())

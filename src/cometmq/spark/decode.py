@@ -43,7 +43,7 @@ RECORD_BYTES_MIN: Final = 91
 HEAD_BYTES: Final = 88
 # Arrow's 32-bit offsets reach 2 GiB; a window of the source is kept far below.
 WINDOW_BYTES_MAX: Final = 1 << 30
-NO_END: Final = 1 << 62
+NO_END: Final = (1 << 63) - 1
 
 _HEAD: Final = np.dtype(
     [
@@ -122,7 +122,7 @@ def decode(
 def _kept(rows: _Rows, tags: frozenset[str] | None, first: int, last: int) -> pa.Array | None:
     """Which rows stay; None for all."""
     offsets = rows.fields["queueOffset"]
-    inside = (offsets >= first) & (offsets < last)
+    inside = (offsets >= first) & ((offsets < last) | (last == NO_END))
     if tags is not None:
         mask = pc.is_in(rows.pairs().value_of(Property.TAGS), pa.array(sorted(tags), pa.string()))
         inside &= mask.to_numpy(zero_copy_only=False)
@@ -374,7 +374,7 @@ def _host(rows: _Rows, row: int, name: str) -> tuple[bytes, int]:
 
 
 def _unwrapped(record: memoryview) -> bytes:
-    """The messages inside one record as records: each has its own body, flag and properties, the rest is the outer's."""
+    """The messages inside one record as records: each has its own body, flag and properties, the rest is shared."""
     outer = decode_record(record, 0, len(record), check_crc=False)
     body = decompress(outer.body, outer.sys_flag) if outer.sys_flag & COMPRESSED else outer.body
     flags = outer.sys_flag & ~(INNER_BATCH | NEEDS_UNWRAP | COMPRESSED)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 FORMATS: Final = {
+    "cometmq": ("cometmq.spark.source", "CometSource"),
     "cometmq_store": ("cometmq.spark.storefiles", "StoreSource"),
 }
 _CONF: Final = {

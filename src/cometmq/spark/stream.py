@@ -1,0 +1,200 @@
+"""The streaming source: how far there is to read, how far one batch goes, and what to read for it.
+
+Spark asks one object in a process of its own for offsets, some 90 times a second while nothing happens; the cluster is
+asked every `offsetPollMs`. Objects that plan and read are others: only offsets, as JSON, pass between them. Queues that
+appear later begin at their first message. Where a queue ends is told by the broker, never guessed.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from cometmq.errors import CometError, ConfigError
+from cometmq.spark.offsets import Positions, Queue, Range, cut, from_dict, limited, to_dict
+from cometmq.spark.options import Options
+from cometmq.spark.reading import DataLoss, check_loss
+from cometmq.spark.remote import READER_GROUP, Bounds, remote
+from cometmq.spark.source import RangePartition, read_partition, source_options
+from cometmq.spark.starting import Pin, queues_of, starting
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+logger = logging.getLogger(__name__)
+
+_UNITS: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400}
+# When nobody knows better how large messages are.
+_MESSAGE_BYTES: Final = 1024
+
+
+class CometStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    def __init__(self, given: dict[str, str], names: tuple[str, ...]) -> None:
+        self.given = given
+        self.names = names
+        self._until: Positions | None = None
+        self._seen: Positions = {}
+        self._seen_s = 0.0
+        self._queues: list[Queue] = []
+        self._queues_s = 0.0
+        self._batch_s = 0.0
+
+    def _options(self) -> Options:
+        return source_options(self.given)
+
+    # Offsets
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        options = self._options()
+        cluster = remote(options)
+        queues = self._known_queues(options)
+        pin = Pin(options, cluster)
+        text = (options.get("startingOffsets") or "latest").strip().lower()
+        by_time = options.get("startingTimestamp") or options.get("startingOffsetsByTimestamp")
+        moves = not by_time and (text in ("latest", "group") or "-1" in text or "-3" in text)
+        if moves:
+            pinned = pin.read(queues)
+            if pinned is not None:
+                return to_dict(pinned)
+        found = starting(options, cluster, queues, streaming=True)
+        if moves:
+            pin.write(found)
+        return to_dict(found)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        options = self._options()
+        begin = from_dict(start)
+        end = self._until if self._until is not None else self._ends(options)
+        # A queue whose broker is away keeps its place, and one that went back is left to the check of losses.
+        end = {queue: max(end.get(queue, 0), begin.get(queue, 0)) for queue in {*end, *begin}}
+        backlog = sum(end[queue] - begin.get(queue, 0) for queue in end)
+        if self._until is None and self._must_wait(options, backlog):
+            return to_dict(begin)
+        rows = _rows_of(limit, options, begin, end)
+        self._batch_s = time.monotonic()
+        return to_dict(limited(begin, end, rows) if rows is not None else end)
+
+    def _must_wait(self, options: Options, backlog: int) -> bool:
+        least = options.optional_number("minOffsetsPerTrigger", 1)
+        if least is None or backlog >= least:
+            return False
+        return time.monotonic() - self._batch_s < seconds(options.text("maxTriggerDelay"), "maxTriggerDelay")
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        options = self._options()
+        rows = options.optional_number("maxOffsetsPerTrigger", 1)
+        size = options.optional_number("maxBytesPerTrigger", 1)
+        if rows is not None and size is not None:
+            raise ConfigError("give one of maxOffsetsPerTrigger and maxBytesPerTrigger")
+        if rows is not None:
+            return ReadMaxRows(rows)
+        return ReadMaxBytes(size) if size is not None else ReadAllAvailable()
+
+    def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        return to_dict(self._ends(self._options()))
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        self._until = self._ends(self._options(), fresh=True)
+
+    def _ends(self, options: Options, fresh: bool = False) -> Positions:
+        now_s = time.monotonic()
+        if fresh or not self._seen or now_s - self._seen_s >= options.number("offsetPollMs") / 1000:
+            try:
+                self._seen = remote(options).maximums(self._known_queues(options))
+            except CometError as error:
+                # The next question may find the broker back; until then nothing new is known.
+                if not self._seen:
+                    raise
+                logger.warning("cannot ask for offsets: %s", error)
+            self._seen_s = now_s
+        return self._seen
+
+    def _known_queues(self, options: Options) -> list[Queue]:
+        now_s = time.monotonic()
+        if not self._queues or now_s - self._queues_s >= options.number("metadataTtlMs") / 1000:
+            self._queues = queues_of(options, remote(options))
+            self._queues_s = now_s
+        return self._queues
+
+    # Reading
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        options = self._options()
+        first, last = from_dict(start), from_dict(end)
+        fail = options.flag("failOnDataLoss")
+        bounds = self._bounds(options, [queue for queue in last if last[queue] > first.get(queue, 0)], fail)
+        ranges = []
+        for queue, there in bounds.items():
+            begin = first.get(queue, there.first)
+            ranges.append(check_loss(Range(queue, begin, last[queue]), there, fail))
+        pieces = cut(ranges, options.number("maxRecordsPerPartition", 1), options.optional_number("minPartitions", 1))
+        return [RangePartition(one) for one in pieces]
+
+    def _bounds(self, options: Options, queues: list[Queue], fail: bool) -> dict[Queue, Bounds]:
+        cluster = remote(options)
+        there = set(cluster.queues(sorted({queue.topic for queue in queues}))) if queues else set()
+        gone = sorted(set(queues) - there)
+        if gone and fail:
+            raise DataLoss(
+                f"{', '.join(map(str, gone))}: not there any more, its messages cannot be read; "
+                "set failOnDataLoss=false to go on without them"
+            )
+        return cluster.bounds([queue for queue in queues if queue in there])
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, RangePartition)
+        return read_partition(self.given, self.names, partition.range)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Tells the group how far the query has come, for consoles; the checkpoint is what counts."""
+        options = self._options()
+        group = options.get("consumerGroup")
+        if group is None or options.get("groupCommit") == "none":
+            return
+        try:
+            remote(options).commit(group, from_dict(end))
+        except CometError as error:
+            logger.warning("cannot save the progress of group %s: %s", group, error)
+
+    def stop(self) -> None:
+        pass
+
+
+def _rows_of(limit: ReadLimit, options: Options, begin: Positions, end: Positions) -> int | None:
+    if isinstance(limit, ReadMaxRows):
+        return max(1, limit.max_rows)
+    if isinstance(limit, ReadMaxBytes):
+        return max(1, limit.max_bytes // _average_bytes(options, begin, end))
+    return None
+
+
+def _average_bytes(options: Options, begin: Positions, end: Positions) -> int:
+    """Bytes of the records at the head of the largest backlog."""
+    behind = [queue for queue in end if end[queue] > begin.get(queue, 0)]
+    if not behind:
+        return _MESSAGE_BYTES
+    queue = max(behind, key=lambda one: end[one] - begin.get(one, 0))
+    cluster = remote(options)
+    pulled = cluster.run(cluster.pull(queue, begin.get(queue, 0), 32, 1 << 18, READER_GROUP, ("TAG", "*")))
+    count = max(1, pulled.next_offset - begin.get(queue, 0))
+    return max(1, len(pulled.body) // count) if pulled.body else _MESSAGE_BYTES
+
+
+def seconds(text: str, name: str) -> float:
+    """Of 15m, 500ms, 2h or a plain number of seconds."""
+    told = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|)", text.strip().lower())
+    if told is None:
+        raise ConfigError(f"option {name}={text} is no duration such as 500ms, 30s or 15m")
+    return float(told.group(1)) * _UNITS[told.group(2) or "s"]

@@ -1,0 +1,149 @@
+"""The format cometmq as a sink: what arrives, and what arrives when tasks fail half-way."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cometmq.testing import SyncCluster
+from tests.spark.conftest import fill
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+def write(frame: DataFrame, cluster: SyncCluster, **options: Any) -> None:
+    texts = {name: str(value) for name, value in {"namesrvAddr": cluster.namesrv, **options}.items()}
+    frame.write.format("cometmq").options(**texts).mode("append").save()
+
+
+def bodies(cluster: SyncCluster, topic: str) -> Counter[int]:
+    return Counter(int(message.body) for message in cluster.messages(topic))
+
+
+def test_rows_become_messages_with_all_that_they_say(spark: SparkSession, cluster: SyncCluster, topic: str) -> None:
+    rows = [(f"body {n}", "red", f"k{n} all", {"p": str(n)}, n, f"s{n % 3}") for n in range(50)]
+    frame = spark.createDataFrame(
+        rows,
+        "body STRING, tags STRING, keys STRING, properties MAP<STRING,STRING>, flag INT, shardingKey STRING",
+    )
+    write(frame, cluster, topic=topic)
+    found = {message.body.decode(): message for message in cluster.messages(topic)}
+    assert len(found) == 50
+    one = found["body 7"]
+    assert (one.tag, one.keys, one.properties["p"], one.flag) == ("red", ("k7", "all"), "7", 7)
+    places = {key: {found[f"body {n}"].queue for n in range(50) if n % 3 == key} for key in range(3)}
+    assert all(len(queues) == 1 for queues in places.values())
+
+
+def test_a_topic_column_names_the_topic_and_a_queue_column_the_queue(
+    spark: SparkSession, cluster: SyncCluster, topic: str
+) -> None:
+    broker = cluster.brokers[1].name
+    frame = spark.createDataFrame(
+        [(topic, b"%d" % number, broker, 1) for number in range(10)],
+        "topic STRING, body BINARY, brokerName STRING, queueId INT",
+    )
+    write(frame, cluster, partitioner="column")
+    queues = {one.queue for one in cluster.messages(topic) if one.queue is not None}
+    assert {(queue.broker_name, queue.queue_id) for queue in queues} == {(broker, 1)}
+
+
+@pytest.mark.parametrize(
+    ("ddl", "options", "message"),
+    [
+        ("value STRING", {"topic": "t"}, "column value has no meaning for the sink"),
+        ("topic STRING", {}, "needs a column body"),
+        ("body STRING", {}, "say where to"),
+        ("body STRING", {"topic": "t", "delivery": "exactly-once"}, "delivery=exactly-once is none of"),
+        ("body STRING", {"topic": "t", "partitioner": "column"}, "needs the columns brokerName and queueId"),
+    ],
+)
+def test_a_frame_that_cannot_be_sent_is_refused(
+    spark: SparkSession, cluster: SyncCluster, ddl: str, options: dict[str, str], message: str
+) -> None:
+    with pytest.raises(Exception, match=message):
+        write(spark.createDataFrame([("x",)], ddl), cluster, **options)
+
+
+def failing(frame: DataFrame, failures: int) -> DataFrame:
+    """The same rows, but each task fails after 30 of them on its first tries."""
+    import pyarrow as pa
+
+    def pass_on(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        seen = 0
+        for batch in batches:
+            for first in range(0, batch.num_rows, 10):
+                if seen >= 30 and context.attemptNumber() < failures:
+                    raise RuntimeError("as planned")
+                piece = batch.slice(first, 10)
+                seen += piece.num_rows
+                yield piece
+
+    return frame.mapInArrow(pass_on, "body STRING")
+
+
+@pytest.mark.parametrize("delivery", ["at-least-once", "deduplicated", "transactional"])
+def test_tasks_that_fail_lose_nothing_and_double_only_where_said(
+    spark: SparkSession, cluster: SyncCluster, topic: str, delivery: str
+) -> None:
+    frame = spark.range(0, 200, 1, 2).selectExpr("CAST(id AS STRING) AS body")
+    # So that the sink gets, and sends, some rows before the task fails.
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "10")
+    try:
+        write(failing(frame, 2), cluster, topic=topic, delivery=delivery, maxInFlight=5)
+    finally:
+        spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+    counts = bodies(cluster, topic)
+    assert set(counts) == set(range(200))
+    if delivery == "at-least-once":
+        assert max(counts.values()) > 1
+    else:
+        assert set(counts.values()) == {1}
+
+
+@pytest.mark.parametrize("delivery", ["deduplicated", "transactional"])
+def test_a_stream_that_is_killed_between_write_and_commit_sends_each_row_once(
+    spark: SparkSession, cluster: SyncCluster, topic: str, tmp_path: Path, delivery: str
+) -> None:
+    source_topic = f"{topic}_in"
+    cluster.create_topic(source_topic, queues=2)
+    fill(cluster, source_topic, 100)
+
+    def run() -> None:
+        source = (
+            spark.readStream.format("cometmq")
+            .options(namesrvAddr=cluster.namesrv, subscribe=source_topic, startingOffsets="earliest", columns="body")
+            .option("maxOffsetsPerTrigger", "40")
+            .load()
+        )
+        query = (
+            source.writeStream.format("cometmq")
+            .options(namesrvAddr=cluster.namesrv, topic=topic, delivery=delivery)
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+
+    run()
+    commits = tmp_path / "checkpoint" / "commits"
+    last = max(int(path.name) for path in commits.iterdir() if path.name.isdigit())
+    # As if the driver had died before it noted the last batch as done, and the one before.
+    for path in commits.iterdir():
+        if path.name.strip(".").removesuffix(".crc") in (str(last),):
+            path.unlink()
+    run()
+    fill(cluster, source_topic, 50, first=100)
+    run()
+    assert bodies(cluster, topic) == Counter(range(150))
