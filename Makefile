@@ -27,12 +27,12 @@ setup: $(SETUP)
 $(SETUP): pyproject.toml setup.py
 	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
 	@$(PY) -m pip install --quiet --upgrade pip 'setuptools>=77'
-	@COMETMQ_COMPILE=0 $(PY) -m pip install --quiet --no-build-isolation --editable '.[cli,dev]'
+	@COMETMQ_COMPILE=0 $(PY) -m pip install --quiet --no-build-isolation --editable '.[dev]'
 	@touch $@
 
 # Spark is large and only its tests and the type check need it.
 $(SPARK): $(SETUP)
-	@COMETMQ_COMPILE=0 $(PY) -m pip install --quiet --no-build-isolation --editable '.[cli,dev,spark]'
+	@COMETMQ_COMPILE=0 $(PY) -m pip install --quiet --no-build-isolation --editable '.[dev,spark]'
 	@touch $@
 
 # The compiled build lies beside the source, never in it: docs/decisions/0002-compiled-overlay.md
