@@ -14,6 +14,7 @@ from cometmq.broker.stats import Stats
 from cometmq.broker.topics import Topics
 from cometmq.clock import ManualClock
 from cometmq.errors import SendFailed
+from cometmq.store.disk import File
 from cometmq.wire.bodies import Body, TopicConfig
 from cometmq.wire.command import Command, request
 
@@ -54,8 +55,10 @@ class FakeStore:
     def queue_bounds(self, topic: str, queue_id: int, /) -> tuple[int, int]:
         return self.bounds.get((topic, queue_id), (0, 0))
 
-    def offset_by_time(self, topic: str, queue_id: int, time_ms: int, /) -> int:
+    def offset_by_time(self, topic: str, queue_id: int, time_ms: int, loaded: set[int] | None = None, /) -> int:
         return self.by_time.get((topic, queue_id, time_ms), 0)
+
+    def load_ranges(self, ranges: list[tuple[File, int, int]], /) -> None: ...
 
     def is_in_memory(self, topic: str, queue_id: int, offset: int, /) -> bool:
         low, high = self.queue_bounds(topic, queue_id)

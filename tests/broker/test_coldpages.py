@@ -129,6 +129,28 @@ def test_a_search_by_time_waits_for_its_pages_and_nobody_else_does(tmp_path: Pat
     run(main())
 
 
+def test_a_reset_to_a_time_waits_for_its_pages_and_changes_nothing_before(tmp_path: Path) -> None:
+    async def main() -> None:
+        clock = ManualClock()
+        start_ms = clock.now_ms()
+        disk = FakeDisk(now_ms=clock.now_ms)
+        async with running_broker(tmp_path, clock, disk) as broker, Peer.of(broker) as peer:
+            for number in range(16):
+                await peer.send("TopicA", queue_id=number % 2)
+                clock.advance(1)
+            await peer.pull("TopicA", commit=8)
+        async with after_a_restart(tmp_path, clock, disk) as (broker, peer, slow):
+            ext = {"topic": "TopicA", "group": "consumers", "timestamp": start_ms + 8000, "isForce": "true"}
+            asking = asyncio.create_task(peer.call(Request.INVOKE_BROKER_TO_RESET_OFFSET, **ext))
+            await until(lambda: slow.reads, "a read in the thread")
+            assert broker.offsets.take_reset("consumers", "TopicA", 0) is None
+            slow.let_go()
+            assert (await asking).code == 0
+            assert [broker.offsets.take_reset("consumers", "TopicA", queue_id) for queue_id in range(2)] == [4, 4]
+
+    run(main())
+
+
 def test_pages_that_were_loaded_are_not_asked_for_again_until_the_walk_is_past_them() -> None:
     disk = FakeDisk()
     file = disk.open("/log", 100, create=True, allocate=True)

@@ -1,18 +1,23 @@
 """Old messages that the broker itself reads: their pages are loaded by a thread before the loop touches them.
 
 Delayed messages and halves may be as old as the log; a page that is not in memory would stop everybody for as long as
-the disk takes. Whoever walks over them asks here first, and goes on when told.
+the disk takes. Whoever walks over them asks `ColdPages` first, and goes on when told.
 
-What was loaded is not asked for again until the walk is past it: whatever the kernel says then, it was read.
+A search by time does not know where it will look. It is run, and run again after each page that it lacked.
+
+What was loaded is not asked for again until the walk or search is over: whatever the kernel says then, it was read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from cometmq.store.disk import File
+from cometmq.store.lookup import ColdPage
+from cometmq.wire.command import Command
 
 # Physical offset and size of a record.
 Place: TypeAlias = tuple[int, int]
@@ -51,3 +56,32 @@ class ColdPages:
         self._loading.discard(walk)
         self._loaded[walk] = places
         then()
+
+
+class PageStore(Protocol):
+    """Of the store."""
+
+    def load_ranges(self, ranges: list[Range], /) -> None:
+        """Waits for the device: for a thread."""
+
+
+def searched(store: PageStore, search: Callable[[set[int]], Command]) -> Command | Awaitable[Command]:
+    """The answer at once if all that the search looks at is in memory; else later, with its pages read by a thread.
+
+    `search` is given the places that were loaded, and must change nothing before it is done with searching.
+    """
+    try:
+        return search(set())
+    except ColdPage as cold:
+        return _search_again(store, search, cold)
+
+
+async def _search_again(store: PageStore, search: Callable[[set[int]], Command], cold: ColdPage) -> Command:
+    loaded: set[int] = set()
+    while True:
+        await asyncio.to_thread(store.load_ranges, [cold.range])
+        loaded.add(cold.physical_offset)
+        try:
+            return search(loaded)
+        except ColdPage as another:
+            cold = another

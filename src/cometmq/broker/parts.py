@@ -14,6 +14,7 @@ from cometmq.broker.sessions import Consumers, Producers
 from cometmq.broker.topics import Topics
 from cometmq.clock import Clock
 from cometmq.errors import RequestError, WireError
+from cometmq.store.disk import File
 from cometmq.wire.bodies import Body
 from cometmq.wire.codes import Response
 from cometmq.wire.command import Command
@@ -25,7 +26,10 @@ class QueueStore(Protocol):
     def queue_bounds(self, topic: str, queue_id: int, /) -> tuple[int, int]:
         """The first offset and the one behind the last; 0 and 0 for a queue that is not there."""
 
-    def offset_by_time(self, topic: str, queue_id: int, time_ms: int, /) -> int: ...
+    def offset_by_time(self, topic: str, queue_id: int, time_ms: int, loaded: set[int] | None = None, /) -> int: ...
+
+    def load_ranges(self, ranges: list[tuple[File, int, int]], /) -> None:
+        """See coldpages.py."""
 
     def is_in_memory(self, topic: str, queue_id: int, offset: int, /) -> bool:
         """Whether the message is there and can be read without waiting for the disk."""

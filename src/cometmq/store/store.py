@@ -27,7 +27,7 @@ from cometmq.store.checkpoint import Checkpoint
 from cometmq.store.commitlog import CommitLog
 from cometmq.store.consumequeue import UNIT, UNIT_BYTES, ConsumeQueue
 from cometmq.store.consumequeues import ConsumeQueues
-from cometmq.store.disk import Disk, DiskFull
+from cometmq.store.disk import Disk, DiskFull, File
 from cometmq.store.dispatch import Dispatcher, OnArrival
 from cometmq.store.flags import NOT_WRITABLE, QUEUE_DISK_FULL, Flags
 from cometmq.store.flush import Callback, Flusher
@@ -229,8 +229,12 @@ class Store:
             log.error("found damaged message physical_offset=%d error=%s", physical_offset, error)
             return None
 
-    def offset_by_time(self, topic: str, queue_id: int, time_ms: int) -> int:
-        return self.lookup.offset_by_time(topic, queue_id, time_ms)
+    def offset_by_time(self, topic: str, queue_id: int, time_ms: int, loaded: set[int] | None = None) -> int:
+        return self.lookup.offset_by_time(topic, queue_id, time_ms, loaded=loaded)
+
+    def load_ranges(self, ranges: list[tuple[File, int, int]]) -> None:
+        """Bring pages into memory. Waits for the device: for a thread."""
+        self.reading.load_ranges(ranges)
 
     def is_in_memory(self, topic: str, queue_id: int, offset: int) -> bool:
         """Whether the message is there, and near enough to the end of the log to be in memory."""

@@ -2,8 +2,11 @@
 
 import asyncio
 import logging
+from collections.abc import Awaitable
+from functools import partial
 from typing import Final
 
+from cometmq.broker.coldpages import searched
 from cometmq.broker.config import MASTER_ID
 from cometmq.broker.parts import Parts
 from cometmq.broker.sessions import Link, Member
@@ -102,8 +105,15 @@ def correct(broker: Parts, connection: Link, request: Command) -> Command:
     return reply(request, body=CorrectionOffsets(correction_offsets=slowest).encode())
 
 
-def reset(broker: Parts, connection: Link, request: Command) -> Command:
-    """Send a group to an offset or a time: by this broker at its next pull, or by telling its members."""
+def reset_when_loaded(broker: Parts, connection: Link, request: Command) -> Command | Awaitable[Command]:
+    return searched(broker.store, partial(reset, broker, connection, request))
+
+
+def reset(broker: Parts, connection: Link, request: Command, loaded: set[int] | None = None) -> Command:
+    """Send a group to an offset or a time: by this broker at its next pull, or by telling its members.
+
+    ColdPage, and nothing has changed, if a page for the search by time is not in memory.
+    """
     header = ResetOffset.decode(request.ext)
     logger.info(
         "reset offsets topic=%s group=%s queue=%d timestamp=%d offset=%s peer=%s",
@@ -115,15 +125,15 @@ def reset(broker: Parts, connection: Link, request: Command) -> Command:
     if topic is None:
         raise RequestError(Response.TOPIC_NOT_EXIST, f"Topic {header.topic} does not exist")
     if broker.config.reset_offsets_on_server:
-        return reply(request, body=_reset_here(broker, header, topic).encode())
-    return _reset_by_members(broker, header, topic, request)
+        return reply(request, body=_reset_here(broker, header, topic, loaded).encode())
+    return _reset_by_members(broker, header, topic, request, loaded)
 
 
-def _reset_here(broker: Parts, header: ResetOffset, topic: TopicConfig) -> ResetOffsets:
+def _reset_here(broker: Parts, header: ResetOffset, topic: TopicConfig, loaded: set[int] | None) -> ResetOffsets:
     if broker.groups.get(header.group) is None:
         raise RequestError(Response.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {header.group} does not exist")
     queue_ids = [header.queue_id] if header.queue_id >= 0 else range(topic.read_queue_nums)
-    targets = {queue_id: _target(broker, header, topic, queue_id) for queue_id in queue_ids}
+    targets = {queue_id: _target(broker, header, topic, queue_id, loaded) for queue_id in queue_ids}
     if not targets:
         raise RequestError(Response.SYSTEM_ERROR, f"No queues to reset: topic {header.topic} has no read queues")
     for queue_id, offset in targets.items():
@@ -131,12 +141,14 @@ def _reset_here(broker: Parts, header: ResetOffset, topic: TopicConfig) -> Reset
     return _by_queue(broker, header.topic, targets)
 
 
-def _target(broker: Parts, header: ResetOffset, topic: TopicConfig, queue_id: int) -> int:
+def _target(
+    broker: Parts, header: ResetOffset, topic: TopicConfig, queue_id: int, loaded: set[int] | None
+) -> int:
     queues = max(topic.read_queue_nums, topic.write_queue_nums)
     if queue_id >= queues:
         raise RequestError(Response.SYSTEM_ERROR, f"topic {header.topic} has {queues} queues, none with id {queue_id}")
     if header.queue_id < 0 or header.offset is None or header.offset == UNSET:
-        return _offset_at(broker, header.topic, queue_id, header.timestamp)
+        return _offset_at(broker, header.topic, queue_id, header.timestamp, loaded)
     low, high = broker.store.queue_bounds(header.topic, queue_id)
     if not max(low, 0) <= header.offset <= high + 1:
         raise RequestError(
@@ -145,15 +157,17 @@ def _target(broker: Parts, header: ResetOffset, topic: TopicConfig, queue_id: in
     return header.offset
 
 
-def _offset_at(broker: Parts, topic: str, queue_id: int, timestamp_ms: int) -> int:
+def _offset_at(broker: Parts, topic: str, queue_id: int, timestamp_ms: int, loaded: set[int] | None) -> int:
     """Negative times mean the end of the queue."""
     if timestamp_ms < 0:
         return broker.store.queue_bounds(topic, queue_id)[1]
-    return max(0, broker.store.offset_by_time(topic, queue_id, timestamp_ms))
+    return max(0, broker.store.offset_by_time(topic, queue_id, timestamp_ms, loaded))
 
 
-def _reset_by_members(broker: Parts, header: ResetOffset, topic: TopicConfig, request: Command) -> Command:
-    targets = {queue_id: _older_target(broker, header, queue_id) for queue_id in range(topic.write_queue_nums)}
+def _reset_by_members(
+    broker: Parts, header: ResetOffset, topic: TopicConfig, request: Command, loaded: set[int] | None
+) -> Command:
+    targets = {queue_id: _older_target(broker, header, queue_id, loaded) for queue_id in range(topic.write_queue_nums)}
     group = broker.consumers.get(header.group)
     if group is None:
         raise RequestError(
@@ -175,7 +189,7 @@ def _reset_by_members(broker: Parts, header: ResetOffset, topic: TopicConfig, re
     return reply(request, body=body.encode())
 
 
-def _older_target(broker: Parts, header: ResetOffset, queue_id: int) -> int:
+def _older_target(broker: Parts, header: ResetOffset, queue_id: int, loaded: set[int] | None) -> int:
     """Without force a group is only sent back."""
     committed = broker.offsets.query(header.group, header.topic, queue_id)
     if committed < 0:
@@ -183,7 +197,7 @@ def _older_target(broker: Parts, header: ResetOffset, queue_id: int) -> int:
             Response.SYSTEM_ERROR,
             f"THe consumer group <{header.group}> not exist: no offset for queue {queue_id} of topic {header.topic}",
         )
-    wanted = _offset_at(broker, header.topic, queue_id, header.timestamp)
+    wanted = _offset_at(broker, header.topic, queue_id, header.timestamp, loaded)
     return wanted if header.is_force else min(wanted, committed)
 
 
@@ -205,7 +219,7 @@ HANDLERS: Final[dict[int, Entry]] = {
     Request.UPDATE_CONSUMER_OFFSET: Entry(commit, "consumer", "read"),
     Request.QUERY_CONSUMER_OFFSET: Entry(query, "consumer", "read"),
     Request.GET_ALL_CONSUMER_OFFSET: Entry(dump, "admin", "admin"),
-    Request.INVOKE_BROKER_TO_RESET_OFFSET: Entry(reset, "admin", "admin"),
+    Request.INVOKE_BROKER_TO_RESET_OFFSET: Entry(reset_when_loaded, "admin", "admin"),
     Request.CLONE_GROUP_OFFSET: Entry(clone, "admin", "admin"),
     Request.QUERY_CORRECTION_OFFSET: Entry(correct, "admin", "admin"),
 }

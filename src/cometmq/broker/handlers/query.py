@@ -9,14 +9,14 @@ The index knows hashes only: an answer by key may hold messages of other keys, a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
+from cometmq.broker.coldpages import searched
 from cometmq.broker.table import Entry
 from cometmq.errors import RequestError
 from cometmq.net.connection import Connection
-from cometmq.store.lookup import ColdPage
 from cometmq.store.store import Store
 from cometmq.wire.codes import Request, Response
 from cometmq.wire.command import Command, reply
@@ -133,7 +133,7 @@ def offset_by_time(broker: Broker, connection: Connection, request: Command) -> 
         offset = lookup.offset_by_time(header.topic, header.queue_id, header.timestamp, upper, loaded)
         return reply(request, ext=OffsetResponse(offset=offset).encode())
 
-    return _searched(broker.store, search)
+    return searched(broker.store, search)
 
 
 def max_offset(broker: Broker, connection: Connection, request: Command) -> Command:
@@ -156,26 +156,7 @@ def earliest_time(broker: Broker, connection: Connection, request: Command) -> C
         time_ms = broker.store.lookup.earliest_time(header.topic, header.queue_id, loaded)
         return reply(request, ext=TimestampResponse(timestamp=time_ms).encode())
 
-    return _searched(broker.store, search)
-
-
-def _searched(store: Store, search: Callable[[set[int]], Command]) -> Command | Awaitable[Command]:
-    """The answer at once if all that the search looks at is in memory; else later, with its pages read by a thread."""
-    try:
-        return search(set())
-    except ColdPage as cold:
-        return _search_again(store, search, cold)
-
-
-async def _search_again(store: Store, search: Callable[[set[int]], Command], cold: ColdPage) -> Command:
-    loaded: set[int] = set()
-    while True:
-        await asyncio.to_thread(store.reading.load_ranges, [cold.range])
-        loaded.add(cold.physical_offset)
-        try:
-            return search(loaded)
-        except ColdPage as another:
-            cold = another
+    return searched(broker.store, search)
 
 
 HANDLERS: Final[dict[int, Entry]] = {
