@@ -491,6 +491,27 @@ def test_a_place_on_the_wheel_is_not_taken_before_it_is_free() -> None:
     assert bench.bodies() == [b"old", b"new"]
 
 
+@pytest.mark.parametrize(("before_ms", "after_ms"), [(100, 1000), (1000, 100)])
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_another_precision_loses_no_message(before_ms: int, after_ms: int, is_killed: bool) -> None:
+    bench = Bench(timer_precision_ms=before_ms)
+    for number in range(60):
+        bench.keep(b"%d" % number, 1000 + number * 130)
+    bench.run(4)
+    bench.save()
+    there = bench.bodies()
+    assert 10 < len(there) < 50
+    disk = bench.fake.kill() if is_killed else bench.disk
+    if not is_killed:
+        bench.close()
+    again = Bench(disk, bench.clock, timer_precision_ms=after_ms)
+    again.run(8)
+    assert sorted(again.bodies()) == sorted(b"%d" % number for number in range(60)), "each of them once"
+    third = again.reopened(again.fake.kill())
+    third.run(1)
+    assert len(third.bodies()) == 60
+
+
 @pytest.mark.parametrize("lost", ["timerwheel", "timerlog/00000000000000000000", "config/timercheck"])
 def test_a_lost_file_loses_no_message(lost: str) -> None:
     bench = Bench(timer_log_file_bytes=1 << 16)

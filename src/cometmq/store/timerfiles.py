@@ -9,7 +9,9 @@ what timercheck says and repairs the rest:
 
 - the log ends before the first unit that is not sound, or whose message the commit log does not have;
 - slots get the units that were written after the last flush, and lose those that are behind the end of the log;
-- messages whose units are not in the log are taken from the queue again.
+- messages whose units are not in the log are taken from the queue again;
+- a wheel that does not know units from before the last flush was made with another precision. Chains of one precision
+  are none of another, so log and wheel are made anew from the queue.
 
 Progress that is flushed may not be ahead of the commit log on disk; that is for the caller to see to.
 """
@@ -55,6 +57,7 @@ class TimerFiles:
         self.queue_offset: int = 0
         self.pending: int = 0
         self._revising: set[int] | None = None
+        self._is_of_other_precision: bool = False
 
     @property
     def ahead_slots_max(self) -> int:
@@ -71,6 +74,8 @@ class TimerFiles:
         self.read_ms = saved.read_ms or self.floor(now_ms) - self.ahead_slots_max * self.precision_ms
         self.log.load()
         self.log.recover(self._scan_start(store.crashed), store.log.max_offset, self._revise)
+        if self._is_of_other_precision:
+            self._begin_anew()
         self._mend_slots(store.log.max_offset)
         self.queue_offset = self._find_queue_offset(store)
         self.pending = sum(slot.messages for slot in self.wheel.filled(self._step(self.read_ms)))
@@ -89,9 +94,19 @@ class TimerFiles:
         step = self._step(unit.time_ms)
         if unit.time_ms < self.read_ms or (self._revising is not None and step not in self._revising):
             return
+        if position < self.before.log_position and not (self.wheel.is_new or self.wheel.has_step(step)):
+            self._is_of_other_precision = True
+            return
         slot = self.wheel.get(step)
         if slot is None or slot.last < position:
             self._link(step, position, unit.kind, slot)
+
+    def _begin_anew(self) -> None:
+        """Take the whole queue in again, but for what is known to be delivered."""
+        log.warning("made timers anew, the wheel has another precision than timerPrecisionMs=%d", self.precision_ms)
+        self.log.clear()
+        self.wheel.clear_all()
+        self.before = self.before._replace(log_position=0, queue_offset=0)
 
     def _mend_slots(self, log_end: int) -> None:
         """Slots that point behind the end of the log are made anew from what the log has."""

@@ -220,6 +220,10 @@ class TimerLog:
             self._cached = b""
         return removed
 
+    def clear(self) -> None:
+        self.files.clear()
+        self._cached = b""
+
     def close(self) -> None:
         self.files.open_files.close()
 

@@ -46,6 +46,8 @@ class TimerWheel:
 
     def __init__(self, disk: Disk, path: str, slots: int = WHEEL_SLOTS) -> None:
         self.slots: int = slots
+        self._disk = disk
+        self._path = path
         # A Java process that died at its first start leaves an empty file.
         if disk.exists(path) and disk.size(path) == 0:
             disk.remove(path)
@@ -67,6 +69,16 @@ class TimerWheel:
 
     def clear(self, step: int) -> None:
         self._changed[step % self.slots] = Slot(step, -1, -1, 0)
+
+    def has_step(self, step: int) -> bool:
+        """Whether the place of `step` was last used for it, even if it is empty now."""
+        return self._at(step % self.slots).step == step
+
+    def clear_all(self) -> None:
+        self._changed.clear()
+        self._file.close()
+        self._disk.remove(self._path)
+        self._file = self._disk.open(self._path, self.slots * SLOT_BYTES, create=True, allocate=False)
 
     def in_the_way(self, step: int, low: int) -> bool:
         """Whether the place of `step` is taken by messages of an earlier lap, not before `low`."""
