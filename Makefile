@@ -12,8 +12,9 @@ COMPILED := $(OVERLAY)/.ready
 SOURCES := $(shell find src -name '*.py' -o -type d ! -name __pycache__ ! -name '*.egg-info')
 CODE := setup.py $(wildcard src tests scripts benchmarks examples)
 # The suites that exercise hot modules; they run a second time against the compiled build.
-COMPILED_TESTS := $(wildcard tests/wire tests/net tests/nameserver tests/store tests/broker)
-SOAK_TESTS := $(wildcard tests/fuzz tests/crash)
+COMPILED_TESTS := $(wildcard tests/wire tests/net tests/nameserver tests/store tests/broker) \
+	$(wildcard $(addprefix tests/client/test_,$(addsuffix .py,batching producer retries selectors traces window)))
+SOAK_TESTS := $(wildcard tests/fuzz tests/crash tests/client/test_faults.py)
 RUN ?= up --hello
 # Arguments for one run: make run ARGS='--data /var/lib/cometmq'
 ARGS ?=
