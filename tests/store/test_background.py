@@ -76,7 +76,10 @@ def test_puts_do_not_wake_the_timed_flusher_unless_the_setting_says_so() -> None
     still = Still()
     still.store.put(message())
     assert still.unflushed_bytes > 0
-    eager = Still(flush_wake_on_put=True)
+    asleep = Still(flush_wake_on_put=True)
+    asleep.store.put(message())
+    assert asleep.unflushed_bytes > 0, "flushCommitLogTimed sleeps through it"
+    eager = Still(flush_wake_on_put=True, flush_timed=False)
     eager.store.put(message())
     assert eager.unflushed_bytes == 0
 

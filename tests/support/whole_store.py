@@ -1,5 +1,6 @@
 """A whole store on a fake disk, with small files: opened, driven step by step, opened again after a crash."""
 
+import os
 from typing import Any
 
 from cometmq.clock import Clock, ManualClock
@@ -16,10 +17,18 @@ SMALL_FILES = {
     "index_slots": 100,
     "index_entries": 400,
 }
+# Other sizes for the same tests: see tests/store/test_sizes.py.
+MEDIUM_FILES = {
+    "segment_bytes": 10 << 20,
+    "queue_file_bytes": 6_000_000,
+    "index_slots": 10_000,
+    "index_entries": 10_000,
+}
+SIZES = MEDIUM_FILES if os.environ.get("COMETMQ_STORE_SIZES") == "medium" else SMALL_FILES
 
 
 def open_store(disk: Disk, clock: Clock | None = None, root: str = ROOT, **options: Any) -> Store:
-    settings = StoreOptions(root_dir=root, **{**SMALL_FILES, **options})
+    settings = StoreOptions(root_dir=root, **{**SIZES, **options})
     return Store(settings, disk, clock or ManualClock())
 
 

@@ -87,7 +87,8 @@ class Store:
         except BaseException:
             self._lock.release()
             raise
-        self._wakes_flush = options.sync_flush or options.flush_wake_on_put
+        # A timed flusher sleeps through what would wake it, as RocketMQ's does.
+        self._wakes_flush = options.sync_flush or (options.flush_wake_on_put and not options.flush_timed)
         self.is_open = True
 
     def _load(
