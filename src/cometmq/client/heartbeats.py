@@ -38,7 +38,8 @@ class Heartbeats:
     async def beat(self) -> None:
         """Tell every broker who we are. Returns when all have answered or failed."""
         body = self._compose()
-        while self._beating is not None:
+        # A task that is done may be here still: its callback runs later, and awaiting it again would not let it.
+        while self._beating is not None and not self._beating.done():
             is_same = self._body == body
             await asyncio.shield(self._beating)
             if is_same:
@@ -119,5 +120,6 @@ class Heartbeats:
             for each in wake:
                 each()
 
-    def _ended(self, _: "asyncio.Task[None]") -> None:
-        self._beating = None
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        if self._beating is task:
+            self._beating = None

@@ -57,7 +57,6 @@ logger = logging.getLogger(__name__)
 
 FORBIDDEN_GROUP: Final = "DEFAULT_CONSUMER"
 FIRST_RENEWAL_S: Final = 1.0
-FIRST_COMMIT_S: Final = 10.0
 CHECK_LIMIT_S: Final = 3.0
 
 NEW: Final = "new"
@@ -162,7 +161,7 @@ class Member:
             raise NotRunning(f"consumer {self.shown_group} was started before: make a new one")
         if not self.instance.is_running:
             raise NotRunning("the client is not running: use `async with Client(...)`, or await client.start()")
-        if not self.subscribed:
+        if not self.lanes:
             raise ConfigError(f"consumer {self.shown_group} subscribes to nothing: name a topic before it starts")
         self.instance.register_consumer(self)
         self.state = STARTING
@@ -181,7 +180,7 @@ class Member:
         for topic, subscription in list(self.subscribed.items()):
             await self._prepare(topic, subscription)
         await self._announce()
-        self.instance.every(self._timer("commit"), self.options.commit_interval, self._commit_soon, FIRST_COMMIT_S)
+        self.instance.every(self._timer("commit"), self.options.commit_interval, self._commit_soon)
         self.instance.every(self._timer("expiry"), self.options.consume_timeout, self._look_for_expired)
         self.instance.every(self._timer("locks"), self.options.lock_interval, self._renew_soon, FIRST_RENEWAL_S)
         self._rebalancing = self.instance.spawn(self.rebalance.run())

@@ -54,7 +54,25 @@ class PullLoop:
         self.ordered = ordered
 
     def start(self, delay_s: float) -> None:
-        self._again(delay_s)
+        """Begin, after a rest in which the last owner of the queue stores how far it came."""
+        if delay_s > 0 and not self.ordered and not self._member.options.broadcast:
+            self._timer = self._member.clock.call_later(delay_s, self._catch_up_soon)
+        else:
+            self._again(delay_s)
+
+    def _catch_up_soon(self) -> None:
+        self._timer = None
+        self._member.instance.spawn(self._catch_up())
+
+    async def _catch_up(self) -> None:
+        """Look once more where to begin: what was stored during the rest need not be handled again."""
+        try:
+            stored = await self._member.offsets.query(self._queue.queue)
+        except CometError as error:
+            logger.debug("keep start offset=%d cause=%s", self.next_offset, error)
+        else:
+            self.next_offset = self.next_offset if stored is None else stored
+        self._turn()
 
     def stop(self) -> None:
         """An answer that comes later finds a queue that is not ours, and is thrown away."""
