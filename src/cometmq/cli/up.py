@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 from cometmq.cli import serving
+from cometmq.cli.context import DEFAULT_NAMESRV
 from cometmq.errors import CometError
 
 
@@ -91,15 +92,19 @@ async def _show(name_server: str, broker: str, data: Path) -> bool:
     except CometError as error:
         serving.fail("up", 1, f"the first message did not come back: {error}")
         return False
+    at = "" if name_server == DEFAULT_NAMESRV else f"COMETMQ_NAMESRV={name_server} "
     lines = (
         f"  it works      {proof}",
         f"  name server   {name_server}     clients of every language connect here",
         f"  broker        {broker}",
         f"  data          {data}",
         f"  memory        {hello.memory_text()}",
-        "  try next      any RocketMQ client with this name server address, or:",
-        f"                cometmq store dump {data / 'store'} -o json      every message on disk, one a line",
-        f"                cometmq store check {data / 'store'}             is everything as it should be?",
+        "  try next      any RocketMQ client with this name server address, or in another terminal:",
+        f"                {at}cometmq topic create orders",
+        f"                {at}cometmq send orders hello",
+        f"                {at}cometmq tail orders",
+        f"                cometmq store dump {data / 'store'} -o json",
+        "                cometmq --help",
         "  stop          Ctrl-C",
     )
     print("\n".join(lines), file=sys.stderr, flush=True)
