@@ -27,7 +27,12 @@ from cometmq.wire.command import Command
 from cometmq.wire.headers import PullMessage
 from tests.support.net import until
 
-QUICK: dict[str, Any] = {"start": StartFrom.FIRST, "first_pull_delay": 0.0, "rebalance_retry": 0.05, "commit_interval": 0.05}
+QUICK: dict[str, Any] = {
+    "start": StartFrom.FIRST,
+    "first_pull_delay": 0.0,
+    "rebalance_retry": 0.05,
+    "commit_interval": 0.05,
+}
 PATIENCE_S = 25.0
 
 
@@ -87,7 +92,7 @@ class Got:
     async def count(self, wanted: int) -> None:
         """Wait until there are so many."""
         async with asyncio.timeout(PATIENCE_S):
-            while len(self.messages) < wanted:
+            while len(self.messages) < wanted:  # noqa: ASYNC110 - handlers may append by themselves
                 await asyncio.sleep(0.002)
 
     def check_once(self, bodies: list[bytes]) -> None:
