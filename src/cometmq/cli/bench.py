@@ -31,7 +31,7 @@ from cometmq.errors import Backpressure, CometError, NoRoute
 
 if TYPE_CHECKING:
     from cometmq.client.client import Client
-    from cometmq.client.messages import Message
+    from cometmq.client.messages import Message, SendReceipt
     from cometmq.client.producer import Producer
 
 TOPIC: Final = "cometmq-bench"
@@ -52,6 +52,7 @@ class Run:
         self.left = wanted
         self.done = 0
         self.failed = 0
+        self.unconfirmed = 0
         self.error: str | None = None
         self.times = Histogram()
         self._began_s = time.perf_counter()
@@ -62,22 +63,25 @@ class Run:
         self.left -= taken
         return taken
 
-    async def measure(self, work: Awaitable[object], messages: int = 1) -> None:
+    async def measure(self, work: "Awaitable[SendReceipt | list[SendReceipt]]", messages: int = 1) -> None:
         began_s = time.perf_counter()
         try:
-            await work
+            receipts = await work
         except CometError as error:
             self.failed += messages
             self.error = self.error or str(error)
         else:
             self.done += messages
             self.times.add((time.perf_counter() - began_s) * 1000)
+            given = receipts if isinstance(receipts, list) else [receipts]
+            self.unconfirmed += sum(not receipt.is_confirmed for receipt in given)
 
     def figures(self, body_bytes: int) -> dict[str, Any]:
         seconds = max(1e-9, time.perf_counter() - self._began_s)
         return {
             "messages": self.done,
             "failed": self.failed,
+            "unconfirmed": self.unconfirmed,
             "seconds": round(seconds, 3),
             "per_second": round(self.done / seconds, 1),
             "mib_per_second": round(self.done * body_bytes / seconds / (1 << 20), 2),
