@@ -294,6 +294,32 @@ def test_an_operator_moves_the_group_and_sees_who_has_what() -> None:
     run(check())
 
 
+def test_members_follow_a_broker_that_only_tells_them_of_a_reset() -> None:
+    """RocketMQ 4, and 5 with useServerSideResetOffset=false."""
+
+    async def check() -> None:
+        async with (
+            Cluster(topics=["orders"], queues=2, settings={"useServerSideResetOffset": False}) as cluster,
+            cluster.client() as client,
+            cluster.client() as other,
+            other.admin() as admin,
+        ):
+            await send(client, range(10))
+            async with client.pull_consumer("cg", start=StartFrom.FIRST) as consumer:
+                await consumer.subscribe("orders")
+                assert len(await read(consumer, 10)) == 10
+                await consumer.commit()
+                moved = asyncio.ensure_future(read(consumer, 10))
+                await admin.reset_offsets("cg", "orders", to="earliest")
+                assert len(await moved) == 10
+                with pytest.raises(ConfigError, match="stop them first"):
+                    await admin.reset_offsets("cg", "orders", to=3)
+            await admin.reset_offsets("cg", "orders", to=3)
+            assert set((await admin.committed_offsets("cg", "orders")).values()) == {3}
+
+    run(check())
+
+
 def test_assign_and_subscribe_exclude_each_other_and_life_is_checked() -> None:
     async def check() -> None:
         async with filled(0) as (_, client):

@@ -4,10 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from cometmq import Message, StartFrom
 from cometmq.errors import ConfigError, NotFound
 from tests.conftest import run
 from tests.support.brokers import Peer
 from tests.support.clusters import real_cluster
+from tests.support.net import until
 
 
 def test_a_group_is_created_described_altered_and_deleted(tmp_path: Path) -> None:
@@ -77,5 +79,39 @@ def test_a_member_that_is_not_there_cannot_be_asked(tmp_path: Path) -> None:
         async with real_cluster(tmp_path, "orders") as cluster, cluster.client() as client, client.admin() as admin:
             with pytest.raises(NotFound, match="member ghost of group billing did not answer"):
                 await admin.consumer_state("billing", "ghost")
+
+    run(check())
+
+
+def test_a_member_tells_of_itself_and_handles_what_it_is_handed(tmp_path: Path) -> None:
+    async def check() -> None:
+        async with (
+            real_cluster(tmp_path, "orders", queues=1) as cluster,
+            cluster.client() as client,
+            client.admin() as admin,
+            client.producer("pg") as producer,
+        ):
+            app = client.push_consumer("billing", start=StartFrom.FIRST)
+            handled: list[bytes] = []
+
+            @app.on("orders")
+            async def handle(message: Message[bytes]) -> None:
+                handled.append(message.body)
+                if message.body == b"bad":
+                    raise ValueError("on purpose")
+
+            receipts = [await producer.send("orders", body) for body in (b"good", b"bad")]
+            async with app:
+                await until(lambda: len(handled) == 2)
+                (queue,) = await admin.topic_queues("orders")
+                state = await admin.consumer_state("billing", client.client_id)
+                assert queue in state.queues
+                assert "orders" in [it.topic for it in state.subscriptions]
+                assert (await admin.group_lag("billing", "orders", owners=True))[queue].owner == client.client_id
+                good = await admin.consume_directly("billing", client.client_id, receipts[0].offset_id, "orders")
+                bad = await admin.consume_directly("billing", client.client_id, receipts[1].offset_id, "orders")
+                assert (good.is_success, bad.is_success) == (True, False)
+                assert "on purpose" in bad.remark
+                assert handled == [b"good", b"bad", b"good", b"bad"]
 
     run(check())

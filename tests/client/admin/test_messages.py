@@ -1,11 +1,13 @@
 """Finding, reading and resending stored messages, against real brokers in the test's process."""
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from cometmq.client.admin.tracerecords import read_records
+from cometmq import StartFrom
+from cometmq.client.admin.tracerecords import TraceRecord, read_records
 from cometmq.errors import ConfigError, NoRoute, NotFound
 from cometmq.names import dlq_topic
 from tests.conftest import run
@@ -144,6 +146,30 @@ def test_trace_records_of_all_lengths_are_read() -> None:
     assert (came.group, came.retries, came.request) == ("CG", 2, "R1")
     assert (went.success, went.cost_ms, went.outcome, went.time_ms) == (False, 7, "failed", 1700000000009)
     assert (bare.outcome, bare.time_ms) == ("", 0)
+
+
+def test_the_trace_of_a_message_tells_who_sent_and_who_consumed_it(tmp_path: Path) -> None:
+    async def check() -> None:
+        async with (
+            real_cluster(tmp_path, "orders", queues=1) as cluster,
+            cluster.client() as client,
+            client.admin() as admin,
+        ):
+            async with client.producer("shop", trace=True) as producer:
+                receipt = await producer.send("orders", b"x", tag="t", keys=["k"])
+            async with client.consumer("billing", "orders", start=StartFrom.FIRST, trace=True) as consumer:
+                assert await anext(aiter(consumer.iter(timeout=20))) is not None
+            records: list[TraceRecord] = []
+            while len(records) < 3:
+                records = await admin.trace(receipt.id)
+                await asyncio.sleep(0.01)
+            sent, before, after = records
+            assert (sent.kind, sent.group, sent.topic, sent.keys) == ("Pub", "shop", "orders", ("k",))
+            assert (before.kind, before.group) == ("SubBefore", "billing")
+            assert (after.kind, after.success, after.request) == ("SubAfter", True, before.request)
+            assert await admin.trace("nothing") == []
+
+    run(check())
 
 
 def test_an_unknown_topic_says_how_to_make_it(tmp_path: Path) -> None:

@@ -17,10 +17,12 @@ from cometmq.client.admin.groups import GroupAdmin
 from cometmq.client.admin.results import BrokerMember, Lag, Move, ProgressSpan
 from cometmq.client.admin.topics import TopicAdmin
 from cometmq.errors import BrokerError, ConfigError, NotFound
-from cometmq.wire.bodies import ConsumeStats, ConsumeTimeSpans, MessageQueue
+from cometmq.wire import properties_text
+from cometmq.wire.bodies import ConsumeStats, ConsumeTimeSpans, MessageQueue, SubscriptionGroupTable
 from cometmq.wire.codes import Request, Response
 from cometmq.wire.headers import (
     CloneGroupOffset,
+    GetConsumerConnections,
     GetConsumeStats,
     QueryConsumeTimeSpan,
     ResetOffset,
@@ -30,6 +32,8 @@ from cometmq.wire.headers import (
 Place: TypeAlias = "datetime | int | Literal['earliest', 'latest'] | Mapping[MessageQueue, int]"
 
 NEWEST_MS = -1
+# The setting with which a broker moves a group by itself; RocketMQ has it from 5.0 on.
+MOVES_ITSELF = "useServerSideResetOffset"
 
 
 class OffsetAdmin(TopicAdmin, GroupAdmin):
@@ -84,7 +88,10 @@ class OffsetAdmin(TopicAdmin, GroupAdmin):
         """Move a group: to a time (the first message stored then or later), an offset, 'earliest', 'latest', or an
         offset per queue. Members that are online go on from there by themselves."""
         moves = await self.plan_offsets(group, topic, to=to, queues=queues)
-        await each(moves, lambda move: self._apply(self.wrap(group), move, to))
+        by_broker: dict[str, list[Move]] = {}
+        for move in moves:
+            by_broker.setdefault(await self._home(move.queue), []).append(move)
+        await each(by_broker.items(), lambda item: self._apply(item[0], self.wrap(group), item[1], to))
         return moves
 
     async def clone_offsets(self, source: str, target: str, topic: str | None = None) -> list[Move]:
@@ -173,18 +180,49 @@ class OffsetAdmin(TopicAdmin, GroupAdmin):
         low, high = await self.earliest_offset(queue), await self.latest_offset(queue)
         return min(max(wanted, low), high)
 
-    async def _apply(self, group: str, move: Move, to: Place) -> None:
-        moment_ms = NEWEST_MS if to == "latest" else time_ms(to) if isinstance(to, datetime) else 0
-        queue = move.queue
-        header = ResetOffset(
-            self.wrap(queue.topic), group, moment_ms, is_force=True, queue_id=queue.queue_id, offset=move.after
-        )
+    async def _apply(self, address: str, group: str, moves: list[Move], to: Place) -> None:
+        """What one broker has to do."""
+        config = properties_text.parse((await self.ask(address, Request.GET_BROKER_CONFIG)).body)
+        if config.get(MOVES_ITSELF) == "true" and await self._is_known(address, group):
+            await each(moves, lambda move: self._move(address, group, move))
+        elif await self._is_online(address, group):
+            await self._tell_members(address, group, moves, to)
+        else:
+            await each(moves, lambda move: self.commit_offset(self.strip(group), move.queue, move.after))
+
+    async def _move(self, address: str, group: str, move: Move) -> None:
+        queue = self._wired(move.queue)
+        header = ResetOffset(queue.topic, group, 0, is_force=True, queue_id=queue.queue_id, offset=move.after)
+        await self.ask(address, Request.INVOKE_BROKER_TO_RESET_OFFSET, header)
+
+    async def _tell_members(self, address: str, group: str, moves: list[Move], to: Place) -> None:
+        """By time, and all queues of the topic together: more these brokers cannot."""
+        topic = self.wrap(moves[0].queue.topic)
+        broker = moves[0].queue.broker_name
+        here = {queue for queue in await self.topic_queues(moves[0].queue.topic) if queue.broker_name == broker}
+        is_timed = to in ("earliest", "latest") or isinstance(to, datetime)
+        if not is_timed or {move.queue for move in moves} != here:
+            raise ConfigError(
+                f"members of group {self.strip(group)} are online at broker {broker}, which then moves "
+                f"whole topics by time only: stop them first, or set {MOVES_ITSELF}=true there (RocketMQ 5)"
+            )
+        moment_ms = time_ms(to) if isinstance(to, datetime) else NEWEST_MS if to == "latest" else 0
+        header = ResetOffset(topic, group, moment_ms, is_force=True)
+        await self.ask(address, Request.INVOKE_BROKER_TO_RESET_OFFSET, header)
+
+    async def _is_known(self, address: str, group: str) -> bool:
+        """A broker moves groups that it has, and lets others be made by their first commit."""
+        response = await self.ask(address, Request.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+        return group in SubscriptionGroupTable.decode(response.body).subscription_group_table
+
+    async def _is_online(self, address: str, group: str) -> bool:
         try:
-            await self.ask(await self._home(queue), Request.INVOKE_BROKER_TO_RESET_OFFSET, header)
+            await self.ask(address, Request.GET_CONSUMER_CONNECTION_LIST, GetConsumerConnections(group))
         except BrokerError as error:
-            if error.code not in (Response.CONSUMER_NOT_ONLINE, Response.SUBSCRIPTION_GROUP_NOT_EXIST):
-                raise
-            await self.commit_offset(self.strip(group), queue, move.after)
+            if error.code == Response.CONSUMER_NOT_ONLINE:
+                return False
+            raise
+        return True
 
     async def _stat_masters(self, topic: str | None) -> list[BrokerMember]:
         return await (self.masters() if topic is None else self.masters_of(self.wrap(topic)))
