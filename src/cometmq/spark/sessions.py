@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 FORMATS: Final = {
     "cometmq": ("cometmq.spark.source", "CometSource"),
     "cometmq_store": ("cometmq.spark.storefiles", "StoreSource"),
+    "cometmq_archive": ("cometmq.spark.archive", "ArchiveSource"),
 }
 _CONF: Final = {
     "spark.sql.python.filterPushdown.enabled": "true",

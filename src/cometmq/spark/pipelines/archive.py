@@ -1,0 +1,162 @@
+"""archive: topics to the lake, each message once.
+
+The source hands out ranges of offsets, not messages; each task reads its ranges, writes them as Parquet, one file per
+topic and day, and returns the names. The driver then publishes the names under the batch's number (`lake`). Bodies
+never pass through the JVM, which is what makes this three times as fast as a Parquet sink.
+
+Killed anywhere it goes on where the checkpoint says: files of a batch that was not published are leftovers, a batch
+that was published is not written again. Deleting the checkpoint begins a new archive query, from `startingOffsets`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import uuid
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from cometmq.spark.columns import COLUMNS, Column, chosen
+from cometmq.spark.lake import Lake, LakeFile, Manifest, write_parquet
+from cometmq.spark.offsets import Queue, Range
+from cometmq.spark.pipelines.steps import Summary, at
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+logger = logging.getLogger(__name__)
+
+FILE_DDL: Final = (
+    "path STRING, topic STRING, day STRING, rows BIGINT, bytes BIGINT, broker STRING, queue INT, first BIGINT, "
+    "last BIGINT, oldest_ms BIGINT, newest_ms BIGINT"
+)
+
+
+def archive(
+    spark: SparkSession,
+    *,
+    namesrv: str,
+    topics: str,
+    root: str,
+    checkpoint: str | None = None,
+    columns: str | None = None,
+    rows_per_batch: int = 1_000_000,
+    partitions: int | None = None,
+    once: bool = True,
+    interval_s: float = 60.0,
+    **source: str,
+) -> Summary:
+    """Archives what there is (`once`), or goes on until it is stopped. `source`: further options of the source."""
+    lake = Lake(root)
+    lake.manifests.mkdir(parents=True, exist_ok=True)
+    wanted = chosen(columns.split(",")) if columns else COLUMNS
+    options = {
+        "namesrvAddr": namesrv,
+        "subscribe": topics,
+        "startingOffsets": "earliest",
+        "maxOffsetsPerTrigger": str(rows_per_batch),
+        "minPartitions": str(partitions or spark.sparkContext.defaultParallelism),
+        **source,
+    }
+    ranges = spark.readStream.format("cometmq").options(**options, emit="ranges").load()
+    writer = ranges.writeStream.foreachBatch(_Batch(str(lake.root), options, tuple(wanted)))
+    writer = writer.option("checkpointLocation", checkpoint or str(lake.root / "_checkpoint"))
+    before = {file.path for file in lake.live_files()}
+    timed = writer.trigger(availableNow=True) if once else writer.trigger(processingTime=f"{interval_s} seconds")
+    timed.start().awaitTermination()
+    added = [file for file in lake.live_files() if file.path not in before]
+    return Summary(
+        "archive",
+        {
+            "rows": sum(file.rows for file in added),
+            "bytes": sum(file.bytes for file in added),
+            "files": len(added),
+            "topics": len({file.topic for file in added}),
+            "archive": str(lake.root),
+        },
+    )
+
+
+class _Batch:
+    """What is done for each micro-batch, in the driver."""
+
+    def __init__(self, root: str, options: dict[str, str], columns: tuple[Column, ...]) -> None:
+        self.root = root
+        self.options = options
+        self.columns = columns
+
+    def __call__(self, ranges: DataFrame, batch: int) -> None:
+        lake = Lake(self.root)
+        context: Any = ranges.sparkSession.sparkContext
+        query = str(context.getLocalProperty("sql.streaming.queryId"))
+        if lake.is_published(query, batch):
+            logger.info("skip batch=%d: it is in the archive", batch)
+            return
+        work = _Write(self.root, self.options, self.columns, query, batch)
+        at("archive before write")
+        files = [LakeFile(**row.asDict()) for row in ranges.mapInArrow(work, FILE_DDL).collect()]
+        at("archive before publish")
+        lake.publish(Manifest(query, batch, tuple(column.name for column in self.columns), tuple(files)))
+        at("archive after publish")
+
+
+class _Write:
+    """Reads ranges and writes them as files; runs in the executors."""
+
+    def __init__(
+        self, root: str, options: dict[str, str], columns: tuple[Column, ...], query: str, batch: int
+    ) -> None:
+        self.root = root
+        self.options = options
+        self.columns = columns
+        self.name = f"{query}-{batch}"
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        for batch in batches:
+            for row in batch.to_pylist():
+                queue = Queue(row["topic"], row["brokerName"], row["queueId"])
+                files = list(self._files(Range(queue, row["firstOffset"], row["lastOffset"])))
+                if files:
+                    yield pa.RecordBatch.from_pylist([asdict(file) for file in files], schema=_file_schema())
+
+    def _files(self, one: Range) -> Iterator[LakeFile]:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        from cometmq.spark.reading import read_range
+        from cometmq.spark.remote import remote
+        from cometmq.spark.source import pull_options, source_options
+
+        options = source_options(self.options)
+        needed = tuple(chosen(dict.fromkeys([*(c.name for c in self.columns), "storeTimestamp"])))
+        batches = list(read_range(remote(options), one, pull_options(options, needed)))
+        at("archive task after read")
+        if not batches:
+            return
+        table = pa.Table.from_batches(batches)
+        days = pc.strftime(table.column("storeTimestamp"), format="%Y-%m-%d")
+        for day in sorted(pc.unique(days).to_pylist()):
+            part = table.filter(pc.equal(days, day))
+            times = pc.min_max(part.column("storeTimestamp").cast(pa.int64())).as_py()
+            name = f"part-{self.name}-{one.queue.broker}-{one.queue.number}-{one.first}-{uuid.uuid4().hex[:8]}.parquet"
+            path = os.path.join("data", f"topic={one.queue.topic}", f"day={day}", name)
+            write_parquet(part.select([column.name for column in self.columns]), Path(self.root) / path)
+            at("archive task after write")
+            yield LakeFile(
+                path, one.queue.topic, day, part.num_rows, (Path(self.root) / path).stat().st_size, one.queue.broker,
+                one.queue.number, one.first, one.last, times["min"] // 1000, times["max"] // 1000,
+            )  # fmt: skip
+
+
+def _file_schema() -> pa.Schema:
+    import pyarrow as pa
+
+    numbers = {"queue": pa.int32()}
+    texts = ("path", "topic", "day", "broker")
+    names = [part.split()[0] for part in FILE_DDL.split(", ")]
+    return pa.schema([(name, pa.string() if name in texts else numbers.get(name, pa.int64())) for name in names])
