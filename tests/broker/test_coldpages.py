@@ -129,6 +129,31 @@ def test_a_search_by_time_waits_for_its_pages_and_nobody_else_does(tmp_path: Pat
     run(main())
 
 
+@pytest.mark.parametrize(
+    "code", [Request.GET_TOPIC_STATS_INFO, Request.GET_CONSUME_STATS, Request.QUERY_CONSUME_TIME_SPAN]
+)
+def test_figures_of_queues_wait_for_their_pages_and_nobody_else_does(tmp_path: Path, code: int) -> None:
+    async def main() -> None:
+        clock = ManualClock()
+        disk = FakeDisk(now_ms=clock.now_ms)
+        async with running_broker(tmp_path, clock, disk) as broker, Peer.of(broker) as peer:
+            await peer.send("TopicA")
+            clock.advance(5)
+            last_ms = clock.now_ms()
+            await peer.send("TopicA")
+        async with after_a_restart(tmp_path, clock, disk) as (broker, peer, slow), Peer.of(broker) as other:
+            broker.offsets.commit("consumers", "TopicA", 0, 2, "test")
+            ext = {"topic": "TopicA", "group": "consumers", "consumerGroup": "consumers"}
+            asking = asyncio.create_task(peer.call(code, **ext))
+            await until(lambda: slow.reads, "a read in the thread")
+            assert (await other.send("TopicB")).code == 0
+            assert not asking.done()
+            slow.let_go()
+            assert str(last_ms).encode() in (await asking).body
+
+    run(main())
+
+
 def test_a_reset_to_a_time_waits_for_its_pages_and_changes_nothing_before(tmp_path: Path) -> None:
     async def main() -> None:
         clock = ManualClock()

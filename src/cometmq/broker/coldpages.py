@@ -13,11 +13,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, TypeVar
 
 from cometmq.store.disk import File
 from cometmq.store.lookup import ColdPage
 from cometmq.wire.command import Command
+
+T = TypeVar("T")
 
 # Physical offset and size of a record.
 Place: TypeAlias = tuple[int, int]
@@ -72,16 +74,16 @@ def searched(store: PageStore, search: Callable[[set[int]], Command]) -> Command
     """
     try:
         return search(set())
-    except ColdPage as cold:
-        return _search_again(store, search, cold)
+    except ColdPage:
+        return when_loaded(store, search)
 
 
-async def _search_again(store: PageStore, search: Callable[[set[int]], Command], cold: ColdPage) -> Command:
+async def when_loaded(store: PageStore, search: Callable[[set[int]], T]) -> T:
+    """What the search gives, with its pages read by a thread."""
     loaded: set[int] = set()
     while True:
-        await asyncio.to_thread(store.load_ranges, [cold.range])
-        loaded.add(cold.physical_offset)
         try:
             return search(loaded)
-        except ColdPage as another:
-            cold = another
+        except ColdPage as cold:
+            await asyncio.to_thread(store.load_ranges, [cold.range])
+            loaded.add(cold.physical_offset)

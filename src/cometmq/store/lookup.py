@@ -100,10 +100,10 @@ class Lookup:
 
     # By queue
 
-    def queue_store_time(self, topic: str, queue_id: int, queue_offset: int) -> int:
+    def queue_store_time(self, topic: str, queue_id: int, queue_offset: int, loaded: set[int] | None = None) -> int:
         """Store time of one message of a queue; -1 if it is not there."""
         queue = self._queues.find(topic, queue_id)
-        return -1 if queue is None else self._unit_time(queue, queue_offset)
+        return -1 if queue is None else self._unit_time(queue, queue_offset, loaded)
 
     def earliest_time(self, topic: str, queue_id: int, loaded: set[int] | None = None) -> int:
         """Store time of the first message of a queue; -1 if it has none."""

@@ -8,8 +8,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from cometmq.broker.coldpages import when_loaded
 from cometmq.broker.runtime import runtime_info
 from cometmq.broker.table import Entry
 from cometmq.errors import RequestError
@@ -73,10 +75,14 @@ async def topic_stats(broker: Broker, connection: Connection, request: Command) 
     for queue_id in range(max(topic.read_queue_nums, topic.write_queue_nums)):
         await _give_way(queue_id)
         low, high = broker.store.queue_bounds(name, queue_id)
-        last_ms = broker.store.lookup.queue_store_time(name, queue_id, high - 1) if high > 0 else 0
+        last_ms = await _store_time(broker, name, queue_id, high - 1) if high > 0 else 0
         table[MessageQueue(broker.config.broker_name, queue_id, name)] = TopicOffset(last_ms, high, low)
     body = TopicStats(offset_table=table, topic_put_tps=broker.stats.put_rate(name))
     return reply(request, body=body.encode())
+
+
+async def _store_time(broker: Broker, topic: str, queue_id: int, offset: int) -> int:
+    return await when_loaded(broker.store, partial(broker.store.lookup.queue_store_time, topic, queue_id, offset))
 
 
 def _topic(broker: Broker, name: str) -> TopicConfig:
@@ -93,20 +99,21 @@ async def time_spans(broker: Broker, connection: Connection, request: Command) -
     spans: list[QueueTimeSpan] = []
     for queue_id in range(topic.write_queue_nums):
         await _give_way(queue_id)
-        spans.append(_time_span(broker, header.topic, header.group, queue_id))
+        span = partial(_time_span, broker, header.topic, header.group, queue_id)
+        spans.append(await when_loaded(broker.store, span))
     return reply(request, body=ConsumeTimeSpans(consume_time_span_set=spans).encode())
 
 
-def _time_span(broker: Broker, topic: str, group: str, queue_id: int) -> QueueTimeSpan:
+def _time_span(broker: Broker, topic: str, group: str, queue_id: int, loaded: set[int]) -> QueueTimeSpan:
     lookup = broker.store.lookup
     _, high = broker.store.queue_bounds(topic, queue_id)
     next_offset = max(0, broker.offsets.query(group, topic, queue_id))
-    first_ms = lookup.earliest_time(topic, queue_id)
-    last_ms = lookup.queue_store_time(topic, queue_id, high - 1) if high > 0 else -1
-    consumed_ms = lookup.queue_store_time(topic, queue_id, next_offset - 1) if next_offset > 0 else first_ms
+    first_ms = lookup.earliest_time(topic, queue_id, loaded)
+    last_ms = lookup.queue_store_time(topic, queue_id, high - 1, loaded) if high > 0 else -1
+    consumed_ms = lookup.queue_store_time(topic, queue_id, next_offset - 1, loaded) if next_offset > 0 else first_ms
     delay_ms = 0
     if next_offset < high:
-        waiting_ms = lookup.queue_store_time(topic, queue_id, next_offset)
+        waiting_ms = lookup.queue_store_time(topic, queue_id, next_offset, loaded)
         delay_ms = max(0, broker.clock.now_ms() - waiting_ms) if waiting_ms >= 0 else 0
     return QueueTimeSpan(
         consume_time_stamp=consumed_ms,
@@ -157,7 +164,7 @@ async def _progress(broker: Broker, group: str, topic: TopicConfig) -> dict[Mess
         await _give_way(queue_id)
         _, high = broker.store.queue_bounds(name, queue_id)
         consumed = max(0, broker.offsets.query(group, name, queue_id))
-        last_ms = broker.store.lookup.queue_store_time(name, queue_id, consumed - 1) if consumed > 0 else 0
+        last_ms = await _store_time(broker, name, queue_id, consumed - 1) if consumed > 0 else 0
         table[MessageQueue(broker.config.broker_name, queue_id, name)] = QueueProgress(
             broker_offset=high,
             consumer_offset=consumed,
