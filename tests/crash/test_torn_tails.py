@@ -5,14 +5,19 @@ there; queue offsets, index and counters agree with it; and the store goes on fr
 """
 
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from cometmq import statefile
 from cometmq.clock import ManualClock
+from cometmq.errors import WireError
 from cometmq.store.fakedisk import SECTOR_BYTES, FakeDisk
 from cometmq.store.puts import AppendRequest
 from cometmq.store.results import PutStatus
 from cometmq.store.store import Store
+from cometmq.wire import json_reader
 from cometmq.wire.batch import encode_batch
 from cometmq.wire.message import StoredMessage, decode_record
 from cometmq.wire.properties import decode, encode
@@ -289,25 +294,33 @@ def test_the_checkpoint_cut_at_every_byte(flush_after: int) -> None:
     check(sample, missing, set(sample.records), "no checkpoint")
 
 
+def loads(content: bytes) -> Any:
+    try:
+        return json_reader.loads(content)
+    except WireError as error:
+        raise ValueError(str(error)) from None
+
+
 def test_a_json_table_cut_at_every_byte_or_with_any_sector_zeroed_is_the_new_one_or_the_old() -> None:
     disk = FakeDisk()
-    store = open_store(disk, ManualClock())
+    path = Path(f"{ROOT}/config/consumerOffset.json")
     old = b'{"offsetTable":{"TopicA@group":{0:1,1:2}},"filler":"' + b"o" * 1500 + b'"}'
     new = b'{"offsetTable":{"TopicA@group":{0:5,1:9}},"filler":"' + b"n" * 1500 + b'"}'
-    store.state_files.save("consumerOffset.json", old)
-    store.state_files.save("consumerOffset.json", new)
-    values = [store.state_files.load("consumerOffset.json")]
-    path = f"{ROOT}/config/consumerOffset.json"
+    statefile.save(path, old, disk)
+    statefile.save(path, new, disk)
+    values = [statefile.load(path, loads, disk)]
     for cut_at in range(len(new) + 1):
         image = disk.kill()
-        image.remove(path)
-        image.open(path, cut_at, create=True, allocate=False).pwrite(0, new[:cut_at])
-        loaded = open_store(image, ManualClock()).state_files.load("consumerOffset.json")
+        image.remove(str(path))
+        image.open(str(path), cut_at, create=True, allocate=False).pwrite(0, new[:cut_at])
+        loaded = statefile.load(path, loads, image)
+        assert loaded is not None
         assert loaded["offsetTable"]["TopicA@group"] in ({0: 5, 1: 9}, {0: 1, 1: 2}), cut_at
         if loaded not in values:
             values.append(loaded)
     for begin in range(0, len(new), SECTOR_BYTES):
         image = disk.kill()
-        image.open(path, -1, create=False, allocate=False).pwrite(begin, bytes(min(SECTOR_BYTES, len(new) - begin)))
-        assert open_store(image, ManualClock()).state_files.load("consumerOffset.json") in values, begin
+        file = image.open(str(path), -1, create=False, allocate=False)
+        file.pwrite(begin, bytes(min(SECTOR_BYTES, len(new) - begin)))
+        assert statefile.load(path, loads, image) in values, begin
     assert len(values) == 2
