@@ -174,8 +174,8 @@ import sys
 from cometmq.sync import Client
 
 with Client(sys.argv[1]) as client, client.consumer("ctrl-c", "interrupted") as consumer:
-    print("waiting", flush=True)
     try:
+        print("waiting", flush=True)
         for message in consumer:
             print(message.body)
     except KeyboardInterrupt:
@@ -197,6 +197,6 @@ def test_ctrl_c_ends_the_wait_and_the_rest_is_stopped_in_order(cluster: SyncClus
         out, errors = program.communicate(timeout=30)
     finally:
         program.kill()
-    assert out == "interrupted\nstopped\n"
+    assert out == "interrupted\nstopped\n", errors
     assert "Traceback" not in errors
     assert program.returncode == 0
