@@ -14,7 +14,7 @@ from cometmq.names import SCHEDULE_TOPIC
 from cometmq.settings import SettingError
 from cometmq.store import timerfollowing
 from cometmq.store.timercheck import TimerProgress
-from cometmq.wire.bodies import SubscriptionGroupConfig, TopicConfig
+from cometmq.wire.bodies import MessageRequestMode, SubscriptionGroupConfig, TopicConfig
 from cometmq.wire.codes import Request, Response
 from tests.support.aio import run
 from tests.support.brokers import Peer, add_topic, broker_settings, running_broker, stored
@@ -43,6 +43,7 @@ def test_topics_groups_offsets_and_delays_are_those_of_the_master(tmp_path: Path
             for number in range(10):
                 await peer.send("TopicA", b"%d" % number)
             master.offsets.commit("g", "TopicA", 0, 6, "")
+            master.request_modes.set(MessageRequestMode("g", "POP", 0, "TopicA"))
             await peer.send("TopicA", b"later", properties={"DELAY": "1"})
             master.delays.offsets[1] = 1
             master.delays.confirm({1: 1})
@@ -53,6 +54,7 @@ def test_topics_groups_offsets_and_delays_are_those_of_the_master(tmp_path: Path
                 assert copy.groups.table == master.groups.table
                 assert copy.groups.forbidden == master.groups.forbidden
                 assert copy.delays.offsets == {1: 1}
+                assert copy.request_modes.table == master.request_modes.table
                 await copy.settled()
             restarted = Broker(broker_settings(tmp_path / "r", **replica()))
             restarted._load_tables()

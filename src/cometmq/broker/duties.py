@@ -11,6 +11,7 @@
     open halves       30 s          transactionCheckInterval          transactions.py
     ended halves      3 s           transactionOpBatchInterval
     half counts       10 s          10 s
+    popped, not done  200 ms        200 ms                            popping.py
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 
 THREADS_LOOK_S: Final = 0.005
+POP_REVIVE_S: Final = 0.2
 
 
 class Duties:
@@ -63,6 +65,7 @@ class Duties:
             self.open()
         self.is_on = True
         self._start_delays()
+        self._periods.every("pop", lambda: POP_REVIVE_S, self._revive, POP_REVIVE_S)
         self._start_transactions()
         if self._broker.timers.is_open:
             self._start_timers()
@@ -103,7 +106,7 @@ class Duties:
         every = self._periods.every
         every("transactions", round_s, broker.transactions.begin_round, round_s())
         every("ops", tend_s, self._tend_transactions, tend_s())
-        every("half counts", lambda: 10.0, self._save_half_counts, 10)
+        every("half counts", lambda: 10.0, self._save_counts, 10)
 
     def _start_timers(self) -> None:
         broker = self._broker
@@ -182,11 +185,18 @@ class Duties:
         self._broker.timers.counts.keep_only(self._broker.topics.table)
         self._broker.save_soon("timermetrics")
 
+    # Popped messages whose time is over
+
+    def _revive(self) -> None:
+        if "pop" in self._periods and self._broker.popping.revive():
+            self._broker.soon(self._revive)
+
     # Transactions
 
     def _tend_transactions(self) -> None:
         self._broker.transactions.tend(save_progress=not self._broker.is_saving("consumerOffset.json"))
 
-    def _save_half_counts(self) -> None:
+    def _save_counts(self) -> None:
         self._broker.transactions.counts.keep_only(self._broker.topics.table)
         self._broker.save_soon("transactionMetrics")
+        self._broker.popping.windows.keep_only(self._broker.topics.table, self._broker.groups.table)

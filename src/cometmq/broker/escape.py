@@ -27,7 +27,7 @@ from cometmq.thinned import ThinnedLog
 from cometmq.wire.bodies import TopicRoute
 from cometmq.wire.codes import Request, Response
 from cometmq.wire.command import request as new_request
-from cometmq.wire.headers import GetRoute, SendMessage
+from cometmq.wire.headers import SendMessage
 from cometmq.wire.message import StoredMessage
 from cometmq.wire.properties import Property, find, without
 from cometmq.wire.sysflag import TRANSACTION_PREPARED, with_transaction
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 SEND_S: Final = 3.0
-ROUTE_KEPT_S: Final = 30.0
 PERM_WRITE: Final = 2
 MASTER_ID: Final = 0
 PRODUCER_GROUP: Final = "CometMQ_escape"
@@ -70,7 +69,6 @@ class Escape:
         self._broker = broker
         self._sending: dict[Key, asyncio.Task[None]] = {}
         self._done: dict[Key, PutResult] = {}
-        self._routes: dict[str, tuple[float, list[tuple[str, int]]]] = {}
         self._failures = ThinnedLog(logger, broker.clock)
 
     def put(self, request: AppendRequest) -> PutResult:
@@ -123,7 +121,7 @@ class Escape:
             self._done[key] = await self._send_to_any(request)
             self.sent += 1
         except CometError as error:
-            self._routes.pop(request.topic, None)
+            self._broker.cluster_routes.forget(request.topic)
             self._failures.warning("fail to escape topic=%s cause=%s", request.topic, error)
         finally:
             del self._sending[key]
@@ -154,26 +152,11 @@ class Escape:
 
     async def _places(self, topic: str) -> list[tuple[str, int]]:
         """(address, queue id) of every queue of other masters; RequestError if there is none."""
-        now_s = self._broker.clock.monotonic()
-        known = self._routes.get(topic)
-        if known is None or now_s - known[0] > ROUTE_KEPT_S:
-            known = self._routes[topic] = (now_s, _places(await self._route(topic), self._broker.config.broker_name))
-        if not known[1]:
+        route = await self._broker.cluster_routes.find(topic)
+        places = _places(route, self._broker.config.broker_name)
+        if not places:
             raise RequestError(Response.TOPIC_NOT_EXIST, f"no other broker takes messages of {topic}")
-        return known[1]
-
-    async def _route(self, topic: str) -> TopicRoute:
-        failure: CometError = RequestError(Response.TOPIC_NOT_EXIST, "there is no name server")
-        for server in self._broker.nameservers.name_servers:
-            try:
-                command = new_request(Request.GET_ROUTEINFO_BY_TOPIC, GetRoute(topic).encode())
-                answer = await self._broker.client.call(server, command, SEND_S)
-                if answer.code == Response.SUCCESS:
-                    return TopicRoute.decode(answer.body)
-                failure = RequestError(answer.code, answer.remark or "no route")
-            except CometError as error:
-                failure = error
-        raise failure
+        return places
 
 
 def _freed(request: AppendRequest) -> AppendRequest:

@@ -3,6 +3,7 @@
     request   what                          taken over
     21        topics                        at once, if the version is another one
     201       groups, and who is barred     at once, if the version is another one
+    402       who pops instead of pulling   at once
     43        consumer offsets              when the log is there
     45        progress of delay levels      when the log is there
     61        timer messages that wait      at once, a figure only
@@ -35,6 +36,7 @@ from cometmq.wire.bodies import (
     DataVersion,
     DelayOffsetTable,
     HaStatus,
+    MessageRequestModeTable,
     SubscriptionGroupTable,
     TimerCounts,
     TopicConfigTable,
@@ -140,7 +142,7 @@ class Following:
 
     def _all(self) -> list[Part]:
         counts: list[Part] = [self._timer_counts] if self._broker.config.timer_wheel_enabled else []
-        return [self._topics, self._groups, self._offsets, self._delays, *counts, *self._some()]
+        return [self._topics, self._groups, self._request_modes, self._offsets, self._delays, *counts, *self._some()]
 
     async def _ask(self, master: str, parts: list[Part]) -> bool:
         """Each part by itself: what one master does not have, another part of it may. Whether all went well."""
@@ -215,6 +217,11 @@ class Following:
             else:
                 return table
         raise RequestError(Response.SYSTEM_ERROR, f"the table of {master} changed in each of {TABLE_TRIES} readings")
+
+    async def _request_modes(self, master: str) -> None:
+        answer = await self.call(master, Request.GET_ALL_MESSAGE_REQUEST_MODE)
+        self._broker.request_modes.follow(MessageRequestModeTable.decode(answer.body))
+        self._broker.save_soon("messageRequestMode.json")
 
     async def _offsets(self, master: str) -> Act:
         answer = await self.call(master, Request.GET_ALL_CONSUMER_OFFSET)

@@ -30,13 +30,14 @@ from pathlib import Path
 from typing import Final
 
 from cometmq.broker import saving
+from cometmq.broker.clusterroutes import ClusterRoutes
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.delays import Delays
 from cometmq.broker.duties import Duties
 from cometmq.broker.escape import Escape
 from cometmq.broker.following import Following
 from cometmq.broker.groups import Groups
-from cometmq.broker.handlers import HANDLERS, clients
+from cometmq.broker.handlers import HANDLERS, clients, pop
 from cometmq.broker.handlers.pull import pull_again
 from cometmq.broker.hooks import SendHooks
 from cometmq.broker.live import LiveSettings
@@ -46,9 +47,12 @@ from cometmq.broker.membership import Membership
 from cometmq.broker.offsets import Offsets
 from cometmq.broker.overload import LoopWatch, SendGate, make_families
 from cometmq.broker.periods import Periods
+from cometmq.broker.popping import Popping
+from cometmq.broker.popwaiting import PopWaiting
 from cometmq.broker.propertyfilters import PropertyFilters
 from cometmq.broker.registration import Registration
 from cometmq.broker.replication import HA_PORT_ABOVE, SYNC_MASTER, Replication, ha_port_of
+from cometmq.broker.requestmodes import RequestModes
 from cometmq.broker.sessions import Consumers, Producers
 from cometmq.broker.stats import Stats
 from cometmq.broker.timers import Timers
@@ -137,6 +141,12 @@ class Broker:
         self.following: Following = Following(self)
         self.membership: Membership = Membership(self)
         self.escape: Escape = Escape(self)
+        self.cluster_routes: ClusterRoutes = ClusterRoutes(self)
+        self.request_modes: RequestModes = RequestModes()
+        self.popping: Popping = Popping(self)
+        self.pop_waiting: PopWaiting = PopWaiting(
+            self.clock, partial(pop.serve, self), pop.expire, self.popping.has_more
+        )
         self.nameservers.on_master = self.membership.registered
         self.longpoll: LongPoll = LongPoll(partial(pull_again, self), self.soon, self._queue_end)
         self.server: Server = self._make_server(frozenset())
@@ -220,6 +230,7 @@ class Broker:
         self._periods.stop()
         self.duties.pause()
         self.longpoll.close()
+        self.pop_waiting.close()
         await asyncio.sleep(0)
         await self._stop_serving(self.config.shut_down_wait_s if self.config.shut_down_gracefully else STOP_GRACE_S)
         self.stats.stop()
@@ -281,6 +292,7 @@ class Broker:
         self._load("subscriptionGroup.json", self.groups)
         self.groups.make_built_in_groups()
         self._load("consumerFilter.json", self.property_filters)
+        self._load("messageRequestMode.json", self.request_modes)
 
     def _load_offsets(self) -> None:
         """With light queues RocketMQ has another file for all offsets; without that, those from before count."""
@@ -309,6 +321,10 @@ class Broker:
         for name in ("topics.json", "subscriptionGroup.json", "consumerOffset.json"):
             await self._savers[name].settle()
         await self.nameservers.told()
+
+    async def saved(self, name: str) -> None:
+        """StoreError if it cannot be written."""
+        await self._savers[name].settle()
 
     def save_soon(self, name: str) -> None:
         self._savers[name].poke()

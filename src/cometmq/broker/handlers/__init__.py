@@ -6,12 +6,14 @@
 from typing import Final
 
 from cometmq.broker.handlers import (
+    assignment,
     clients,
     config,
     groups,
     locks,
     maintenance,
     offsets,
+    pop,
     pull,
     query,
     relays,
@@ -29,7 +31,7 @@ from cometmq.broker.table import Entry
 HANDLERS: Final[dict[int, Entry]] = {}
 for module in (
     send, sendback, timers, transactions, reply, pull, query, clients, offsets, locks, topics, groups, stats, config,
-    relays, maintenance, replicas,
+    relays, maintenance, replicas, pop, assignment,
 ):  # fmt: skip
     assert not HANDLERS.keys() & module.HANDLERS.keys(), f"{module.__name__} serves a code that another one serves"
     HANDLERS.update(module.HANDLERS)

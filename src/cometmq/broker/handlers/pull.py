@@ -304,8 +304,8 @@ def _read(broker: Broker, pull: Pull, first_pass: bool, loaded_units: int) -> Co
         header.queue_offset,
         min(header.max_msg_nums, BULK_COUNT_MAX if bulk else COUNT_MAX),
         min(header.max_msg_bytes or BULK_BYTES_MAX, BULK_BYTES_MAX) if bulk else GET_BYTES_MAX,
-        unit_filter=None if matches is None else partial(_tag_passes, matches),
-        record_filter=None if wants is None else partial(_record_passes, wants),
+        unit_filter=None if matches is None else partial(tag_passes, matches),
+        record_filter=None if wants is None else partial(record_passes, wants),
         loaded_units=loaded_units,
         units_max=pull.units_max,
         bulk=bulk,
@@ -322,12 +322,12 @@ def _read(broker: Broker, pull: Pull, first_pass: bool, loaded_units: int) -> Co
     return _answer(broker, pull, found, first_pass)
 
 
-def _tag_passes(matches: filters.TagMatch, tag_code: int | None, _extension: object) -> bool:
+def tag_passes(matches: filters.TagMatch, tag_code: int | None, _extension: object) -> bool:
     """An entry whose extension cannot be read has no code; the client decides about it."""
     return tag_code is None or matches(tag_code)
 
 
-def _record_passes(wants: PropertyMatch, properties: bytes) -> bool:
+def record_passes(wants: PropertyMatch, properties: bytes) -> bool:
     return wants(decode(properties))
 
 

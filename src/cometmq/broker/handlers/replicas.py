@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Final
 
 from cometmq.broker.table import Entry
 from cometmq.net.connection import Connection
-from cometmq.wire.bodies import MessageRequestModeTable
 from cometmq.wire.codes import Request
 from cometmq.wire.command import Command, reply
 from cometmq.wire.headers import ExchangeHaInfo, NotifyMinBrokerIdChange
@@ -37,14 +36,8 @@ def first_member_changed(broker: Broker, connection: Connection, request: Comman
     return reply(request)
 
 
-def request_modes(broker: Broker, connection: Connection, request: Command) -> Command:
-    """Which groups consume by POP: none."""
-    return reply(request, body=MessageRequestModeTable().encode())
-
-
 HANDLERS: Final[dict[int, Entry]] = {
     Request.GET_ALL_DELAY_OFFSET: Entry(delay_progress, "admin", "admin"),
-    Request.GET_ALL_MESSAGE_REQUEST_MODE: Entry(request_modes, "admin", "admin"),
     Request.EXCHANGE_BROKER_HA_INFO: Entry(exchange_ha_info, "admin", "admin"),
     Request.NOTIFY_MIN_BROKER_ID_CHANGE: Entry(first_member_changed, "admin", "admin"),
 }

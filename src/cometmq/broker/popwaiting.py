@@ -1,0 +1,112 @@
+"""Pops that found nothing and wait.
+
+Waiters of one topic and group stand in a row, the first to come is the first to be served. While there are any, a sweep
+every 20 ms looks for rows that have something to get, and for waiters whose time is over.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from cometmq.clock import Clock, Timer
+from cometmq.wire.command import Command
+from cometmq.wire.headers import PopMessage
+
+if TYPE_CHECKING:
+    from cometmq.net.connection import Connection
+
+SWEEP_S: Final = 0.02
+WAITERS_MAX: Final = 100_000
+WAITERS_PER_ROW_MAX: Final = 1_024
+# How many of a row are served in one sweep, so that others have their turn.
+SERVED_PER_SWEEP: Final = 50
+
+
+class PopWaiter:
+    __slots__ = ("connection", "header", "request", "until_ms")
+
+    def __init__(self, connection: Connection, request: Command, header: PopMessage, until_ms: int) -> None:
+        self.connection = connection
+        self.request = request
+        self.header = header
+        self.until_ms = until_ms
+
+
+Row = tuple[str, str, int]
+
+
+class PopWaiting:
+    """`serve` tries a waiter again and says whether that is over; `expire` answers one; `has_more` asks for a row."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        serve: Callable[[PopWaiter], bool],
+        expire: Callable[[PopWaiter], object],
+        has_more: Callable[[str, str, int], bool],
+    ) -> None:
+        self.count: int = 0
+        self._clock = clock
+        self._serve = serve
+        self._expire = expire
+        self._has_more = has_more
+        self._rows: dict[Row, deque[PopWaiter]] = {}
+        self._timer: Timer | None = None
+        self._closed = False
+
+    def hold(self, waiter: PopWaiter) -> bool:
+        """False: too many wait."""
+        header = waiter.header
+        row = self._rows.setdefault((header.consumer_group, header.topic, header.queue_id), deque())
+        if self._closed or self.count >= WAITERS_MAX or len(row) >= WAITERS_PER_ROW_MAX:
+            return False
+        row.append(waiter)
+        self.count += 1
+        if self._timer is None:
+            self._timer = self._clock.call_later(SWEEP_S, self._sweep)
+        return True
+
+    def count_of(self, group: str, topic: str, queue_id: int) -> int:
+        return len(self._rows.get((group, topic, queue_id), ()))
+
+    def _sweep(self) -> None:
+        self._timer = None
+        now_ms = self._clock.now_ms()
+        for name, row in list(self._rows.items()):
+            self._let_go(row, now_ms)
+            if row and self._has_more(*name):
+                self._serve_some(row)
+            if not row:
+                del self._rows[name]
+        if self._rows and not self._closed:
+            self._timer = self._clock.call_later(SWEEP_S, self._sweep)
+
+    def _let_go(self, row: deque[PopWaiter], now_ms: int) -> None:
+        for _ in range(len(row)):
+            waiter = row.popleft()
+            if not waiter.connection.is_open:
+                self.count -= 1
+            elif waiter.until_ms <= now_ms:
+                self.count -= 1
+                self._expire(waiter)
+            else:
+                row.append(waiter)
+
+    def _serve_some(self, row: deque[PopWaiter]) -> None:
+        for _ in range(min(len(row), SERVED_PER_SWEEP)):
+            if not self._serve(row[0]):
+                return
+            row.popleft()
+            self.count -= 1
+
+    def close(self) -> None:
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for row in self._rows.values():
+            for waiter in row:
+                self._expire(waiter)
+        self._rows.clear()
+        self.count = 0
