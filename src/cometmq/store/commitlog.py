@@ -44,6 +44,8 @@ RECORD_BYTES_OVER_BODY: Final = 64 << 10
 # elsewhere instead of pressing on a disk that does not keep up.
 BUSY_AFTER_STALL_S: Final = 0.1
 SLOW_PUT_S: Final = 0.5
+# From here on one write is cheaper than a fault for every page of the map.
+RAW_PWRITE_BYTES: Final = 16 << 10
 
 _NEVER_PREPARE: Final = 1 << 62
 
@@ -300,7 +302,10 @@ class CommitLog:
                     raise StoreError(f"no segment for offset {physical_offset} in time: the disk is too slow")
             segment.reserve()
             count = min(len(rest), segment.size - segment.wrote)
-            segment.view()[segment.wrote : segment.wrote + count] = rest[:count]
+            if count < RAW_PWRITE_BYTES:
+                segment.view()[segment.wrote : segment.wrote + count] = rest[:count]
+            else:
+                segment.file.pwrite(segment.wrote, rest[:count])
             segment.wrote += count
             physical_offset += count
             rest = rest[count:]

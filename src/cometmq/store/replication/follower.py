@@ -25,8 +25,11 @@ RETRY_S: Final = 5.0
 CONNECT_TIMEOUT_S: Final = 3.0
 BUFFER_BYTES: Final = 1 << 20
 # Received but not flushed, and not in the queues yet: above these reading pauses.
-UNFLUSHED_BYTES_MAX: Final = 64 << 20
-UNDISPATCHED_BYTES_MAX: Final = 256 << 20
+UNFLUSHED_BYTES_MAX: Final = 256 << 20
+UNDISPATCHED_BYTES_MAX: Final = 1 << 30
+# While so much comes at once, a backlog is being sent: the log comes first, its queues now and then.
+FLOWING_BYTES: Final = 64 << 10
+DISPATCH_S: Final = 0.05
 LOOK_S: Final = 0.02
 TIMER_HAIR_S: Final = 0.001
 
@@ -141,6 +144,7 @@ class _Connection(asyncio.BufferedProtocol):
         self._view = memoryview(follower.buffer)
         self._transport: asyncio.Transport | None = None
         self._timer: Timer | None = None
+        self._dispatch_timer: Timer | None = None
         self._paused = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -153,9 +157,11 @@ class _Connection(asyncio.BufferedProtocol):
         self._arm()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._dispatch_timer):
+            if timer is not None:
+                timer.cancel()
         self._paused = False
+        self._store.wake_dispatch()
         log.info("lost master address=%s at=%d cause=%s", self.address, self._store.log.max_offset, exc or "closed")
         self._follower.lost(self)
 
@@ -175,10 +181,22 @@ class _Connection(asyncio.BufferedProtocol):
             self._give_up(error)
             return
         if grew:
-            self._store.replicated()
+            self._store.wake_flush()
+            self._dispatch(nbytes)
             self._pause_if_behind()
         elif not self.replica.is_checked:
             self._report()
+
+    def _dispatch(self, nbytes: int) -> None:
+        """A step of building queues takes longer than it takes to receive what it is for."""
+        if nbytes < FLOWING_BYTES:
+            self._store.wake_dispatch()
+        elif self._dispatch_timer is None:
+            self._dispatch_timer = self._clock.call_later(DISPATCH_S, self._dispatch_late)
+
+    def _dispatch_late(self) -> None:
+        self._dispatch_timer = None
+        self._store.wake_dispatch()
 
     def _give_up(self, error: Exception) -> None:
         what = "diverged from" if isinstance(error, Diverged) else "closed"

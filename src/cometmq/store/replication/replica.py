@@ -62,6 +62,8 @@ class Replica:
         self._options = options
         self._frames = Frames(options.segment_bytes)
         self._records = WholeRecords(options.segment_bytes)
+        self._taken: list[bytes | memoryview] = []
+        self._taken_at: int = 0
         # What comes next; bytes before it are in both logs. An empty log may begin anywhere.
         self._position: int = _first_request(log)
         self._anywhere: bool = log.max_offset == 0
@@ -85,20 +87,22 @@ class Replica:
         """
         self.heard_s = now_s
         self.pace.count(len(data), now_s)
-        grew = False
-        for offset, piece in self._frames.feed(data):
-            if offset != self._position and not self._anywhere:
-                raise WireError(f"the master sends offset {offset}, but this replica goes on at {self._position}")
-            if len(piece):
-                grew = self._take(offset, piece) or grew
-            elif not self.is_checked:
-                raise Diverged(
-                    f"the master's log ends at {offset}, this replica's at {self._log.max_offset}: the master lost "
-                    "its tail; let this replica take over, or empty its store to copy the log anew"
-                )
+        try:
+            for offset, piece in self._frames.feed(data):
+                if offset != self._position and not self._anywhere:
+                    raise WireError(f"the master sends offset {offset}, but this replica goes on at {self._position}")
+                if len(piece):
+                    self._take(offset, piece)
+                elif not self.is_checked:
+                    raise Diverged(
+                        f"the master's log ends at {offset}, this replica's at {self._log.max_offset}: the master lost "
+                        "its tail; let this replica take over, or empty its store to copy the log anew"
+                    )
+        finally:
+            grew = self._append()
         return grew
 
-    def _take(self, offset: int, piece: memoryview) -> bool:
+    def _take(self, offset: int, piece: memoryview) -> None:
         self._anywhere = False
         self._position = offset + len(piece)
         known = min(len(piece), self._known_until - offset)
@@ -106,11 +110,19 @@ class Replica:
             self._check(offset, piece[:known])
             offset += known
             piece = piece[known:]
-        grew = False
         for at, records in self._records.feed(offset, piece):
-            self._log.append_raw(at, records)
-            grew = True
-        return grew
+            if not self._taken:
+                self._taken_at = at
+            self._taken.append(records)
+
+    def _append(self) -> bool:
+        """All that was taken in one piece: many frames, one write."""
+        if not self._taken:
+            return False
+        records = self._taken[0] if len(self._taken) == 1 else b"".join(self._taken)
+        self._taken.clear()
+        self._log.append_raw(self._taken_at, records)
+        return True
 
     def _check(self, offset: int, piece: memoryview) -> None:
         while len(piece):
