@@ -11,7 +11,7 @@ import asyncio
 import concurrent.futures
 import contextlib
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, TypeVar
 
@@ -115,11 +115,16 @@ class LoopThread:
             except StopAsyncIteration:
                 return False, None
 
-        while True:
-            more, item = self.run(following())
-            if not more:
-                return
-            yield item  # type: ignore[misc]  # None only at the end
+        try:
+            while True:
+                more, item = self.run(following())
+                if not more:
+                    return
+                yield item  # type: ignore[misc]  # None only at the end
+        finally:
+            # Left early: what the source has open is closed now, not when the garbage is collected.
+            if isinstance(source, AsyncGenerator) and self.is_running:
+                self.run(source.aclose())
 
 
 async def _exit(manager: AbstractAsyncContextManager[Any], error: BaseException | None) -> bool:

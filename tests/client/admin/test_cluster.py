@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from cometmq.errors import BrokerError, NotFound
+from cometmq import Admin, Client
+from cometmq.errors import BrokerError, NotFound, NotRunning
 from tests.conftest import run
 from tests.support.clusters import real_cluster
 
@@ -93,5 +94,17 @@ def test_counters_and_cleaning_reach_the_broker(tmp_path: Path) -> None:
                 await admin.broker_stats("broker-a", "TOPIC_PUT_NUMS", "orders")
             for clean in (admin.delete_expired_files, admin.clean_expired_queues, admin.clean_unused_topics):
                 assert await clean() == ["broker-a"]
+
+    run(check())
+
+
+def test_it_can_have_a_client_of_its_own_and_needs_one_that_runs(tmp_path: Path) -> None:
+    async def check() -> None:
+        async with real_cluster(tmp_path) as cluster:
+            async with Admin(namesrv=cluster.namesrv) as admin:
+                assert len(await admin.brokers()) == 1
+            assert not admin.instance.is_running
+            with pytest.raises(NotRunning, match="the client is not running"):
+                await Client(cluster.namesrv).admin().start()
 
     run(check())

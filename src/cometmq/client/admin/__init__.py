@@ -36,13 +36,19 @@ from cometmq.client.admin.results import (
 )
 from cometmq.client.admin.tracerecords import TraceRecord
 from cometmq.client.instance import Instance
+from cometmq.client.options import ClientOptions
+from cometmq.errors import NotRunning
 
 
 class Admin(MessageAdmin, ClusterAdmin):
-    """Use it with `async with`. `timeout_s` bounds every single request."""
+    """Made by `Client.admin()`; on its own, `Admin(namesrv="host:9876")` has a private client. `timeout_s` bounds every
+    single request."""
 
-    def __init__(self, instance: Instance, timeout_s: float = 5.0) -> None:
-        super().__init__(instance, timeout_s)
+    def __init__(
+        self, instance: Instance | None = None, timeout_s: float = 5.0, *, namesrv: str | None = None
+    ) -> None:
+        self._owns_instance = instance is None
+        super().__init__(instance if instance is not None else Instance(ClientOptions(namesrv)), timeout_s)
         self._producer = None
 
     @property
@@ -50,12 +56,16 @@ class Admin(MessageAdmin, ClusterAdmin):
         return self.instance.is_running
 
     async def start(self) -> None:
+        if not self._owns_instance and not self.instance.is_running:
+            raise NotRunning("the client is not running: use `async with Client(...)`, or await client.start()")
         await self.instance.start()
 
     async def stop(self) -> None:
         if self._producer is not None and self._producer.is_running:
             await self._producer.stop()
         self._producer = None
+        if self._owns_instance:
+            await self.instance.stop()
 
     async def __aenter__(self) -> Self:
         await self.start()
