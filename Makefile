@@ -19,7 +19,7 @@ RUN ?= up --hello
 # Arguments for one run: make run ARGS='--data /var/lib/cometmq'
 ARGS ?=
 
-.PHONY: setup run test lint compat bench soak mission clean
+.PHONY: setup run test lint written compat bench soak mission clean
 .DEFAULT_GOAL := test
 
 setup: $(SETUP)
@@ -64,6 +64,11 @@ test: lint $(COMPILED) $(SPARK)
 lint: $(SPARK)
 	@$(VENV)/bin/ruff check --quiet $(CODE)
 	@$(VENV)/bin/mypy --strict $(CODE)
+
+# What scripts write from the source of the client: run it after changing a public signature or docstring.
+written: $(SETUP)
+	@$(PY) scripts/sync_twin.py
+	@$(PY) scripts/api_reference.py
 
 compat: $(SETUP)
 	$(PY) -m pytest tests/compat
