@@ -76,6 +76,7 @@ def test_a_message_is_stored_as_it_was_given(tmp_path: Path) -> None:
     run(main())
 
 
+@pytest.mark.mission("PC-02")
 def test_every_kind_of_send_stores_its_message(tmp_path: Path) -> None:
     async def main() -> None:
         async with sending_to(tmp_path) as (cluster, producer):
@@ -97,6 +98,7 @@ def test_every_kind_of_send_stores_its_message(tmp_path: Path) -> None:
     run(main())
 
 
+@pytest.mark.mission("PC-02")
 @pytest.mark.parametrize("kind", ["send", "send_soon", "send_oneway", "request"])
 @pytest.mark.parametrize(
     ("topic", "body", "error", "code"),
@@ -308,6 +310,7 @@ def test_a_broker_that_makes_no_topics_refuses_after_all_attempts(tmp_path: Path
     run(main())
 
 
+@pytest.mark.mission("PC-09")
 @pytest.mark.parametrize("compression", ["zlib", "lz4", "zstd"])
 def test_bodies_are_compressed_from_4096_bytes_on(tmp_path: Path, compression: str) -> None:
     async def main() -> None:

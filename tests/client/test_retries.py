@@ -225,6 +225,7 @@ def test_with_one_broker_a_retry_goes_there_again() -> None:
     run(main())
 
 
+@pytest.mark.mission("PC-07")
 def test_a_chosen_queue_gets_one_attempt() -> None:
     async def main() -> None:
         async with scripted_cluster("a", "b") as cluster, cluster.client() as client:

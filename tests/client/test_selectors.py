@@ -52,6 +52,7 @@ def test_a_key_keeps_its_queue() -> None:
     assert at_random(QUEUES, MESSAGE) in QUEUES
 
 
+@pytest.mark.mission("PC-07")
 def test_a_selector_sees_names_without_namespace_and_decides() -> None:
     async def main() -> None:
         async with scripted_cluster("a", "b") as cluster, cluster.client(namespace="ns") as client:
@@ -74,6 +75,7 @@ def test_a_selector_sees_names_without_namespace_and_decides() -> None:
     run(main())
 
 
+@pytest.mark.mission("PC-07")
 def test_a_selector_that_fails_fails_the_call() -> None:
     async def main() -> None:
         def fail(_queues: Sequence[MessageQueue], _message: Message[Any]) -> MessageQueue:
