@@ -159,7 +159,7 @@ def fill_store(directory: Path, log_mb: int) -> int:
 
 
 def measure_catch_up(make: str, directory: Path, namesrv: str, store: Path, end: int) -> float:
-    with pair(make, directory, namesrv, store) as (master, replica):
+    with pair(make, directory, namesrv, store) as (_, replica):
         replica.start()
         connection = remoting.Connection(replica.address)
 
