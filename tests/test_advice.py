@@ -6,6 +6,7 @@ Commands run in a thread, as they would in another terminal, while producers and
 import asyncio
 import io
 import json
+import re
 import time
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -17,6 +18,7 @@ from cometmq.cli.main import main
 from cometmq.client.client import Client
 from cometmq.client.options import StartFrom
 from cometmq.client.outcomes import Retry
+from cometmq.machine import Storage, log_storage
 from cometmq.testing import Cluster, EmbeddedBroker
 from cometmq.wire.codes import Request, Response
 from cometmq.wire.command import Command
@@ -274,3 +276,45 @@ def test_an_idle_consumer_asks_once_a_hold_period_and_gets_messages_at_once() ->
     run(check(), 60)
     page = (DOCS / "tour.md").read_text(encoding="utf-8")
     assert "long polling" in page
+
+
+@pytest.mark.mission("AD-06")
+def test_bench_has_every_way_to_send_and_a_broker_says_what_its_store_lies_on(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def check() -> None:
+        with caplog.at_level("INFO", "cometmq.machine"):
+            async with Cluster(topics=["T"]) as cluster:
+                for mode in ("sync", "async", "oneway", "batch"):
+                    load = ("bench", "send", "--topic", "T", "--mode", mode, "-n", "100", "--size", "100")
+                    figures, _ = await comet(cluster.namesrv, *load)
+                    assert (figures["mode"], figures["messages"], figures["failed"]) == (mode, 100, 0)
+                    assert figures["per_second"] > 0
+
+    run(check(), 60)
+    (line,) = [record.getMessage() for record in caplog.records if record.levelname == "INFO"]
+    assert line.startswith("found storage path=")
+    assert "file_system=" in line
+    assert "scheduler=" in line
+    caplog.clear()
+    log_storage("/data", Storage("/data", "nfs4", "/data", "server:/x", "bfq"))
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert [("ext4" in text, "mq-deadline" in text) for text in warnings] == [(True, False), (False, True)]
+
+
+@pytest.mark.mission("AD-07")
+def test_the_page_of_promises_has_a_test_and_a_cost_for_every_mode() -> None:
+    page = (DOCS / "promises.md").read_text(encoding="utf-8")
+    modes = [(flush, role) for flush in ("ASYNC_FLUSH", "SYNC_FLUSH") for role in ("ASYNC_MASTER", "SYNC_MASTER")]
+    for flush, role in modes:
+        (cells,) = re.findall(rf"^\| {flush}, {role}[^|]*\|(.*)\|$", page, re.MULTILINE)
+        assert "[k]" in cells
+        assert cells.count("|") == 3
+        (cost_ms,) = re.findall(rf"^\| {flush} \| {role} \| ([\d.]+) \| [\d.]+ \|$", page, re.MULTILINE)
+        assert float(cost_ms) > 0
+    for mark in ("k", "p", "r"):
+        (row,) = re.findall(rf"^\| \[{mark}\] \|(.*)\|$", page, re.MULTILINE)
+        paths = re.findall(r"\(\.\./(tests/crash/[^)]+)\)", row)
+        assert paths
+        for path in paths:
+            assert "def test_" in (DOCS.parent / path).read_text(encoding="utf-8")

@@ -56,7 +56,8 @@ class Comet:
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[SyncCluster]:
-    with SyncCluster(brokers=2, settings={"enablePropertyFilter": True, "autoCreateTopicEnable": False}) as running:
+    settings = {"enablePropertyFilter": True, "autoCreateTopicEnable": False, "traceTopicEnable": True}
+    with SyncCluster(brokers=2, settings=settings) as running:
         yield running
 
 

@@ -139,6 +139,7 @@ def test_an_answer_that_does_not_come_in_time_names_the_way_out() -> None:
     assert code == failures.EXIT_UNREACHABLE
     assert "--timeout" in text
     assert "cometmq explain 27" in failures.judge(BrokerError(27, "?", "b"))[1]
+    assert "a Java broker without that feature" in failures.judge(BrokerError(3, "unknown code", "b"))[1]
 
 
 def test_every_exit_code_is_documented() -> None:

@@ -1,5 +1,6 @@
 """Checks commands that send, show, find, move and replay messages."""
 
+import asyncio
 import base64
 import gzip
 import json
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from cometmq.client.client import Client
 from cometmq.testing import SyncCluster
 from tests.cli.conftest import Comet
 
@@ -164,6 +166,18 @@ def test_a_message_is_sent_again_only_with_yes(comet: Comet) -> None:
     assert (done["id"], done["topic"]) == (receipt["id"], name)
     assert done["new_id"] != receipt["id"]
     assert bodies(comet, name) == ["again", "again"]
+
+
+def test_a_trace_says_who_sent_a_message(comet: Comet, cluster: SyncCluster) -> None:
+    name = topic(comet, "TopicTraced")
+
+    async def send() -> str:
+        async with Client(cluster.namesrv) as client, client.producer("tracing-pg", trace=True) as producer:
+            return (await producer.send(name, b"traced")).id
+
+    message_id = asyncio.run(send())
+    (record,) = comet.good("message", "trace", message_id, "-o", "json").json
+    assert (record["what"], record["group"], record["topic"], record["success"]) == ("Pub", "tracing-pg", name, True)
 
 
 def test_messages_that_are_not_there_are_one_line(comet: Comet) -> None:

@@ -36,8 +36,16 @@ async def _list(options: argparse.Namespace) -> None:
         if options.output == "table":
             found: list[dict[str, Any]] = [{"topic": name} for name in names]
         else:
-            found = [_row(await admin.describe_topic(name)) for name in names]
+            found = await _places(admin, names, options.cluster)
         output.rows(options.output, found, ("topic",), ("kind", "brokers", "queues", "permissions", "ordered"))
+
+
+async def _places(admin: "Admin", names: list[str], cluster: str | None) -> list[dict[str, Any]]:
+    """One request a broker, however many topics there are."""
+    from cometmq.client.admin import Topic
+
+    tables = [await admin.topic_configs(master.address) for master in await admin.masters(cluster)]
+    return [_row(Topic(name, tuple(table[name] for table in tables if name in table))) for name in names]
 
 
 def _row(topic: "Topic") -> dict[str, Any]:

@@ -1,0 +1,138 @@
+"""`cometmq pipeline`: finished Spark jobs. `run NAME key=value ...`, or `run FILE.toml` with the same as a file:
+
+    pipeline = "archive"
+    topics = "orders"
+    root = "/lake"
+
+Spark runs in this process (`--master` for a cluster). Settings of a job are its arguments in `cometmq.spark.pipelines`.
+"""
+
+import argparse
+import inspect
+import sys
+import tomllib
+import types
+import typing
+from dataclasses import asdict, is_dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from cometmq.cli import output
+from cometmq.cli.arguments import Verb, run_noun
+from cometmq.cli.reach import namesrv_of
+from cometmq.errors import ConfigError
+
+PIPELINES: Final = {
+    "archive": "topics to a Parquet archive, each message once",
+    "audit": "look through a store directory for damage, holes and wrong queues",
+    "replay": "messages of an archive back to a topic, each once",
+}
+EXIT_FINDINGS: Final = 1
+
+
+def main(argv: list[str]) -> int:
+    return run_noun("pipeline", "Spark jobs over topics, stores and archives.", VERBS, argv)
+
+
+def _list(options: argparse.Namespace) -> None:
+    rows = [{"name": name, "purpose": purpose} for name, purpose in PIPELINES.items()]
+    output.rows(options.output, rows, ("name", "purpose"))
+
+
+def _run_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="NAME|FILE", help="a pipeline (see list), or a TOML file that names one")
+    parser.add_argument("settings", nargs="*", metavar="KEY=VALUE", help="settings of the pipeline")
+    parser.add_argument("--master", metavar="URL", help="where Spark runs; default: in this process, on all cores")
+
+
+def _run(options: argparse.Namespace) -> int:
+    name, settings = _settings(options)
+    if name not in PIPELINES:
+        raise ConfigError(f"there is no pipeline {name}; there are {', '.join(PIPELINES)}")
+    try:
+        from cometmq.spark import pipelines, session
+    except ImportError as error:
+        raise ConfigError(f"Spark is not installed ({error.name}): pip install 'cometmq[spark]'") from None
+    job = getattr(pipelines, name)
+    arguments = _arguments(name, job, settings, options)
+    print(f"pipeline {name}: starting Spark", file=sys.stderr)
+    spark = session(f"cometmq-{name}", master=options.master)
+    try:
+        result = job(spark, **arguments)
+    finally:
+        spark.stop()
+    summary, findings = result if isinstance(result, tuple) else (result, [])
+    if options.output in ("table", "wide"):
+        for finding in findings:
+            print("\t".join(str(value) for value in asdict(finding).values()))
+        print(summary, file=sys.stderr)
+    else:
+        told = [asdict(one) for one in findings if is_dataclass(one)]
+        output.record(options.output, {"pipeline": name, **summary.figures, **({"found": told} if told else {})})
+    return EXIT_FINDINGS if findings else 0
+
+
+def _settings(options: argparse.Namespace) -> tuple[str, dict[str, Any]]:
+    name, found = options.name, {}
+    if name.endswith(".toml"):
+        try:
+            found = tomllib.loads(Path(name).read_text())
+        except OSError as error:
+            raise ConfigError(f"cannot read {name}: {error.strerror}") from None
+        except tomllib.TOMLDecodeError as error:
+            raise ConfigError(f"{name} is no TOML: {error}") from None
+        if not isinstance(found.get("pipeline"), str):
+            raise ConfigError(f'{name} does not say which pipeline: add pipeline = "archive"')
+        name = str(found.pop("pipeline"))
+    for text in options.settings:
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise ConfigError(f"{text} is no KEY=VALUE")
+        found[key] = value
+    return name, found
+
+
+def _arguments(name: str, job: Any, settings: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
+    """The settings as what the job takes: by the types of its parameters, with what is missing or unknown named."""
+    parameters = inspect.signature(job).parameters
+    types_of = typing.get_type_hints(job, localns={"SparkSession": object})
+    known = [key for key, one in parameters.items() if one.kind is one.KEYWORD_ONLY]
+    takes_more = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+    if "namesrv" in known:
+        settings.setdefault("namesrv", namesrv_of(options))
+    missing = [key for key in known if parameters[key].default is inspect.Parameter.empty and key not in settings]
+    if missing:
+        raise ConfigError(f"pipeline {name} needs {', '.join(f'{key}=...' for key in missing)}; it takes {', '.join(known)}")
+    unknown = [key for key in settings if key not in known]
+    if unknown and not takes_more:
+        raise ConfigError(f"pipeline {name} has no {', '.join(unknown)}; it takes {', '.join(known)}")
+    return {key: _value(key, value, types_of.get(key, str)) for key, value in settings.items()}
+
+
+def _value(key: str, value: Any, wanted: Any) -> Any:
+    if isinstance(wanted, types.UnionType):
+        wanted = next(one for one in typing.get_args(wanted) if one is not type(None))
+    if not isinstance(value, str):
+        return str(value) if wanted is str else value
+    if wanted is bool:
+        if value.lower() not in ("true", "false"):
+            raise ConfigError(f"{key}={value} is neither true nor false")
+        return value.lower() == "true"
+    if wanted in (int, float):
+        try:
+            return wanted(value)
+        except ValueError:
+            raise ConfigError(f"{key}={value} is no number") from None
+    return value
+
+
+VERBS: Final = (
+    Verb("list", "The pipelines that there are.", _list, cluster=False),
+    Verb(
+        "run",
+        "Run a pipeline.",
+        _run,
+        _run_arguments,
+        example="cometmq pipeline run archive topics=orders root=/lake",
+    ),
+)

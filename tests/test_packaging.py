@@ -1,0 +1,73 @@
+"""Checks what is in packaging/: settings that a broker takes, units and an image that call commands which exist."""
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from cometmq.broker import live
+from cometmq.cli import broker, nameserver, up
+from cometmq.settings import settings_of
+from cometmq.store.options import StoreOptions
+from cometmq.wire import properties_text
+from scripts import record_session
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGING = ROOT / "packaging"
+PARSERS = {"broker": broker._parser, "nameserver": nameserver._parser, "up": up._parser}
+
+
+@pytest.mark.parametrize("path", sorted(PACKAGING.glob("conf/*.conf")), ids=lambda path: path.name)
+def test_example_settings_are_ones_that_a_broker_starts_with(path: Path) -> None:
+    texts = properties_text.parse(path.read_bytes())
+    settings = live.load(dict(texts))
+    known = settings_of(type(settings.config)).keys() | settings_of(StoreOptions).keys()
+    assert texts.keys() - known == set(), "no key without effect in an example"
+    assert texts["storePathRootDir"].startswith("/var/lib/cometmq")
+
+
+@pytest.mark.parametrize("path", sorted(PACKAGING.glob("systemd/*.service")), ids=lambda path: path.name)
+def test_units_call_commands_that_exist(path: Path) -> None:
+    (line,) = re.findall(r"^ExecStart=(.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+    program, command, *arguments = shlex.split(line)
+    assert program == "/opt/cometmq/bin/cometmq"
+    PARSERS[command]().parse_args(arguments)
+
+
+def test_the_image_runs_a_command_that_exists() -> None:
+    (line,) = re.findall(r"^CMD (\[.*\])$", (PACKAGING / "Containerfile").read_text(encoding="utf-8"), re.MULTILINE)
+    program, command, *arguments = json.loads(line)
+    assert program == "cometmq"
+    PARSERS[command]().parse_args(arguments)
+
+
+def test_a_source_distribution_has_what_a_build_needs(tmp_path: Path) -> None:
+    code = f"from setuptools import build_meta; build_meta.build_sdist({str(tmp_path)!r})"
+    tree = tmp_path / "tree"
+    shutil.copytree(ROOT / "src", tree / "src", ignore=shutil.ignore_patterns("*.egg-info", "__pycache__", "*.so"))
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, tree / name)
+    environment = {**os.environ, "COMETMQ_COMPILE": "0"}
+    ran = subprocess.run(
+        [sys.executable, "-c", code], cwd=tree, env=environment, check=False, capture_output=True, text=True
+    )
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    (archive,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(archive) as opened:
+        names = {name.partition("/")[2] for name in opened.getnames()}
+    assert {"pyproject.toml", "setup.py", "LICENSE", "README.md", "src/cometmq/cli/main.py"} <= names
+
+
+def test_the_session_in_the_readme_is_the_recorded_one() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    session = readme.partition(record_session.BEGIN)[2].partition(record_session.END)[0]
+    typed = [line.removeprefix("$ ") for line in session.splitlines() if line.startswith("$ ")]
+    assert typed == list(record_session.COMMANDS), "run python scripts/record_session.py --write"
+    assert not any(mark in session for mark in record_session.WRONG)
