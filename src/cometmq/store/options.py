@@ -203,7 +203,6 @@ EXPLAINED_KEYS: Final[dict[str, tuple[str, str]]] = {
     "haMaxTimeSlaveNotCatchup": ("15000", _NO_CONTROLLER),
     "syncFromLastFile": ("false", _NO_CONTROLLER),
     "asyncLearner": ("false", _NO_CONTROLLER),
-    "totalReplicas": ("1", "replicas are counted as they connect"),
     "maxSlaveResendLength": ("268435456", "RocketMQ 5.5 does not use it either"),
     "timerGetMessageThreadNum": ("3", _TIMER_TURNS),
     "timerPutMessageThreadNum": ("3", _TIMER_TURNS),
