@@ -141,7 +141,6 @@ def _pass_on(done: "asyncio.Future[T]", outer: "concurrent.futures.Future[T]") -
 
 
 def _serve(loop: asyncio.AbstractEventLoop) -> None:
-    asyncio.set_event_loop(loop)
     try:
         loop.run_forever()
     finally:
@@ -151,5 +150,4 @@ def _serve(loop: asyncio.AbstractEventLoop) -> None:
         loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
         loop.run_until_complete(loop.shutdown_asyncgens())
         loop.run_until_complete(loop.shutdown_default_executor())
-        asyncio.set_event_loop(None)
         loop.close()
