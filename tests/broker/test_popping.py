@@ -1,6 +1,7 @@
 """Checks POP: who gets a message, until when, and what becomes of it after that."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -29,6 +30,7 @@ from tests.support.brokers import Peer, add_topic, running_broker, stored
 from tests.support.groups import until
 
 RETRY = "%RETRY%g_TopicA"
+REVIVE = "rmq_sys_REVIVE_LOG_DefaultCluster"
 KEY = Key("TopicA", "g", 0)
 
 
@@ -372,3 +374,33 @@ def test_a_message_is_overdue_once_and_not_after_it_was_prolonged_or_done() -> N
     assert [offset for _, offset, _ in windows.overdue(1500, 10)] == [1]
     windows.keep_only({"Other"}, {"g"})
     assert windows.table == {}
+
+
+# What RocketMQ's broker has left
+
+
+def test_pops_that_another_broker_has_noted_come_again_unless_acknowledged(tmp_path: Path) -> None:
+    async def main() -> None:
+        clock = ManualClock()
+        async with scene(tmp_path, clock, messages=6) as (broker, peer):
+            popped_ms = clock.now_ms()
+            name = {"t": "TopicA", "c": "g", "q": 0, "so": 1, "pt": popped_ms, "bn": "broker-a"}
+            for tag, record in (
+                ("ck", {**name, "it": 10_000, "n": 4, "d": [0, 1, 2, 4], "bm": 2}),
+                ("ack", {**name, "ao": 3}),
+                ("ck", {**name, "so": 9, "n": "rubbish"}),
+                ("bAck", {**name, "aol": [1]}),
+            ):
+                sent = await peer.send(REVIVE, json.dumps(record).encode(), properties={"TAGS": tag})
+                assert sent.code == 0, sent.remark
+            clock.advance(12)
+            assert stored(broker, RETRY) == []
+            clock.advance(5)
+            (again,) = stored(broker, RETRY)
+            assert (again.body, again.reconsume_times) == (b"5", 1)
+            assert broker.offsets.query("CID_RMQ_SYS_REVIVE_GROUP", REVIVE, 0) == 4
+        async with scene(tmp_path, clock) as (broker, _):
+            clock.advance(30)
+            assert len(stored(broker, RETRY)) == 1
+
+    run(main())

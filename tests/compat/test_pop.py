@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.compat.conftest import Cluster, Clusters
 from tests.compat.harness import remoting
 from tests.compat.harness.admin import MqAdmin
+from tests.compat.harness.build import REPO
 from tests.compat.harness.processes import wait_until
 from tests.compat.harness.programs import send
+from tests.compat.harness.servers import CometBroker, CometNameServer, JavaBroker
 from tests.compat.harness.shell import JavaShell
 
 pytestmark = pytest.mark.interop
 
 WAIT_S = 60.0
+GET_MAX_OFFSET = 30
+POP_MESSAGE = 200050
+ACK_MESSAGE = 200051
 
 # args: name servers, topic, group, instance; bodies that begin with "bad" fail the first time.
 POP = """
@@ -69,6 +76,7 @@ def set_pop(mqadmin: MqAdmin, cluster: Cluster, topic: str, group: str) -> None:
     )  # fmt: skip
 
 
+@pytest.mark.mission("AD-05")
 def test_ten_java_consumers_share_four_queues_and_all_are_busy(
     java55: JavaShell, clusters: Clusters, mqadmin: MqAdmin, topic: str
 ) -> None:
@@ -94,3 +102,34 @@ def test_ten_java_consumers_share_four_queues_and_all_are_busy(
         consumer.stop()
     bodies = [row["body"] for consumer in consumers for row in consumer.rows]
     assert sorted(bodies) == sorted(f"slow {number}" for number in range(sent))
+    assert "| what you see | why | what to do |" in (REPO / "docs" / "behind.md").read_text()
+
+
+def test_messages_in_hand_at_a_java_broker_come_again_at_ours(java55: JavaShell, tmp_path: Path, topic: str) -> None:
+    group = f"{topic}_g"
+    with CometNameServer(tmp_path).start() as namesrv:
+        with JavaBroker(tmp_path, namesrv.address).start() as before:
+            remoting.create_topic(before.address, topic, queues=1)
+            remoting.create_group(before.address, group)
+            send(java55, namesrv.address, topic, "0", "1", "2")
+            wish: dict[str, object] = {
+                "consumerGroup": group, "topic": topic, "queueId": 0, "maxMsgNums": 32, "invisibleTime": 10_000,
+                "pollTime": 5_000, "bornTime": 0, "initMode": 0,
+            }  # fmt: skip
+            popped = remoting.call(before.address, POP_MESSAGE, wish)
+            assert (popped.code, popped.ext["msgOffsetInfo"]) == (0, "0 0 0,1,2")
+            ext = popped.ext
+            receipt = f"0 {ext['popTime']} {ext['invisibleTime']} {ext['reviveQid']} 0 {before.broker_name} 0 1"
+            done = {"consumerGroup": group, "topic": topic, "queueId": 0, "extraInfo": receipt, "offset": 1}
+            assert remoting.call(before.address, ACK_MESSAGE, done).code == 0
+            before.stop()
+        with CometBroker(tmp_path, namesrv.address).start() as broker:
+            place = {"topic": f"%RETRY%{group}_{topic}", "queueId": 0, "committed": "true"}
+
+            def end() -> str | None:
+                return remoting.call(broker.address, GET_MAX_OFFSET, place).ext.get("offset")
+
+            wait_until(lambda: end() == "2", "both that were not acknowledged", WAIT_S)
+            again = remoting.call(broker.address, POP_MESSAGE, wish)
+            assert again.ext["msgOffsetInfo"] == "1 0 0,1"
+            assert b"POP_CK" in again.body

@@ -12,6 +12,7 @@
     ended halves      3 s           transactionOpBatchInterval
     half counts       10 s          10 s
     popped, not done  200 ms        200 ms                            popping.py
+    the same, of RocketMQ's broker  1 s                               poprevive.py
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING, Final
 from cometmq.broker.coldpages import ColdPages
 from cometmq.broker.delays import FIRST_ROUND_MS, ROUND_MS
 from cometmq.broker.periods import Periods
+from cometmq.broker.poprevive import PopRevival
 from cometmq.broker.timers import EXPIRE_S, RECOUNT_S
 from cometmq.broker.timers import FIRST_ROUND_MS as TIMERS_FIRST_MS
 from cometmq.store.results import PutStatus
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 
 THREADS_LOOK_S: Final = 0.005
 POP_REVIVE_S: Final = 0.2
+LEFT_POPS_S: Final = 1.0
 
 
 class Duties:
@@ -44,6 +47,7 @@ class Duties:
         self.is_on: bool = False
         self._broker = broker
         self._periods = Periods(broker.clock)
+        self._left_pops = PopRevival(broker)
         self._is_open: bool = False
 
     def open(self) -> None:
@@ -65,7 +69,9 @@ class Duties:
             self.open()
         self.is_on = True
         self._start_delays()
+        self._left_pops = PopRevival(self._broker)
         self._periods.every("pop", lambda: POP_REVIVE_S, self._revive, POP_REVIVE_S)
+        self._periods.every("left pops", lambda: LEFT_POPS_S, self._revive_left, LEFT_POPS_S)
         self._start_transactions()
         if self._broker.timers.is_open:
             self._start_timers()
@@ -190,6 +196,10 @@ class Duties:
     def _revive(self) -> None:
         if "pop" in self._periods and self._broker.popping.revive():
             self._broker.soon(self._revive)
+
+    def _revive_left(self) -> None:
+        if "left pops" in self._periods and self._left_pops.turn():
+            self._broker.soon(self._revive_left)
 
     # Transactions
 

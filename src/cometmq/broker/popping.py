@@ -197,13 +197,13 @@ class Popping:
         now_ms = self._broker.clock.now_ms()
         overdue = self.windows.overdue(now_ms, REVIVED_PER_TURN)
         for key, offset, flight in overdue:
-            if self._put_again(key, offset, flight.popped_ms):
+            if self.put_again(key, offset, flight.popped_ms):
                 self._done(key, offset)
             else:
                 self.windows.again(key, offset, flight, now_ms + REVIVE_AGAIN_MS)
         return len(overdue) == REVIVED_PER_TURN
 
-    def _put_again(self, key: Key, offset: int, popped_ms: int) -> bool:
+    def put_again(self, key: Key, offset: int, popped_ms: int) -> bool:
         """False: the store refused it."""
         store = self._broker.store
         entries = store.queue_entries(key.topic, key.queue_id, offset, 1)
