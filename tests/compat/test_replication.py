@@ -34,7 +34,7 @@ PROMPT: dict[str, object] = {
     "slaveReadEnable": True,
 }
 
-# Numbers from args[2] on, each as another kind of message, and then as many plain ones as fill more than a segment.
+# Every kind of message with the number args[2], then args[3] batches of a hundred, then more than fits a segment.
 SEND_EVERY_KIND = """
     TransactionMQProducer p = use(new TransactionMQProducer("compat_replication"));
     p.setNamesrvAddr(args[0]);
@@ -59,6 +59,11 @@ SEND_EVERY_KIND = """
     p.send(delayed, 10_000);
     p.sendMessageInTransaction(new Message(topic, (from + " committed").getBytes()), false);
     p.sendMessageInTransaction(new Message(topic, (from + " rolled back").getBytes()), true);
+    for (int i = 0; i < Integer.parseInt(args[3]); i++) {
+        List<Message> batch = new ArrayList<>();
+        for (int j = 0; j < 100; j++) batch.add(new Message(topic, "many".getBytes()));
+        p.send(batch, 10_000);
+    }
     Random random = new Random(Integer.parseInt(from));
     for (int i = 0; i < 24; i++) {
         byte[] body = new byte[60_000];
@@ -111,8 +116,8 @@ def await_equal_logs(square: Square, longer_than: int = 0) -> int:
     return wait_until(equal, "equal logs", WAIT_S)
 
 
-def send_every_kind(java: JavaShell, square: Square, topic: str, number: int) -> None:
-    rows = java.run(SEND_EVERY_KIND, square.namesrv, topic, str(number)).rows
+def send_every_kind(java: JavaShell, square: Square, topic: str, number: int, batches: int = 0) -> None:
+    rows = java.run(SEND_EVERY_KIND, square.namesrv, topic, str(number), str(batches)).rows
     assert {row["status"] for row in rows} == {"SEND_OK"}
 
 
@@ -126,7 +131,7 @@ def test_a_log_in_two_places(java55: JavaShell, square: Square, topic: str) -> N
     # An empty replica gets the last segment only: let it begin with the first.
     send(java55, square.namesrv, topic, "first")
     length = await_equal_logs(square)
-    send_every_kind(java55, square, topic, 1)
+    send_every_kind(java55, square, topic, 1, batches=100)
     length = await_equal_logs(square, length + (1 << 20))
 
     square.replica.kill()
@@ -145,7 +150,7 @@ def test_a_log_in_two_places(java55: JavaShell, square: Square, topic: str) -> N
     expected = {f"{number} {kind}" for number in (1, 2, 3) for kind in CONSUMED_KINDS}
 
     def small() -> set[str]:
-        return {row["body"] for row in list(consumer.rows) if len(row["body"]) < 100}
+        return {row["body"] for row in list(consumer.rows) if 4 < len(row["body"]) < 100}
 
     wait_until(lambda: small() >= expected, "every kind from the replica", WAIT_S)
     assert not {body for body in small() if "rolled" in body}

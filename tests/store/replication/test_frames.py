@@ -2,7 +2,7 @@
 
 import pytest
 
-from cometmq.errors import WireError
+from cometmq.errors import StoreError, WireError
 from cometmq.store.replication.frames import HEADER, REPORT, Frames, Reports
 from cometmq.store.replication.whole import WholeRecords
 from tests.store.replication.bench import SEGMENT_BYTES, fill, log_bytes, small_store
@@ -28,6 +28,7 @@ def test_an_offset_below_zero_is_refused() -> None:
         Reports().feed(REPORT.pack(-1))
 
 
+@pytest.mark.mission("HA-03")
 @pytest.mark.parametrize("step", [1, 2, 5, 11, 12, 13, 1000])
 def test_frames_in_any_pieces(step: int) -> None:
     stream = HEADER.pack(100, 5) + b"abcde" + HEADER.pack(105, 0) + HEADER.pack(105, 20) + bytes(range(20))
@@ -93,3 +94,12 @@ def test_what_is_no_record_passes_up_to_the_end_of_its_segment() -> None:
         b"garbage that is no record"
     ]
     assert list(whole.feed(100, memoryview(b"abc"))) == []
+
+
+@pytest.mark.parametrize("segment_bytes", [SEGMENT_BYTES // 2, SEGMENT_BYTES * 2, SEGMENT_BYTES - 100])
+def test_a_log_of_other_segments_is_refused(segment_bytes: int) -> None:
+    store = small_store()
+    fill(store, 2 * SEGMENT_BYTES + 1000)
+    whole = WholeRecords(segment_bytes)
+    with pytest.raises(StoreError, match=f"mappedFileSizeCommitLog={segment_bytes} is not the master's"):
+        list(whole.feed(0, memoryview(log_bytes(store))))

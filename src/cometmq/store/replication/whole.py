@@ -8,6 +8,9 @@ could not tell it from a damaged one; and whoever takes over begins with a log t
 
 A blank record is as long as the rest of its segment and all zeros, so it passes as it comes. So does what looks like no
 record at all, up to the end of the segment: a replica has the bytes of its master, whatever they are.
+
+Segments of both must have the same length. If they do not, a blank record ends elsewhere or a record does not fit,
+and nothing of it is taken.
 """
 
 from __future__ import annotations
@@ -16,7 +19,8 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import Final
 
-from cometmq.wire.message import MAGIC_V1, MAGIC_V2
+from cometmq.errors import StoreError
+from cometmq.wire.message import MAGIC_BLANK, MAGIC_V1, MAGIC_V2
 
 _START: Final = Struct(">ii")
 _START_BYTES: Final = _START.size
@@ -74,7 +78,7 @@ class WholeRecords:
         while at + _START_BYTES <= end:
             size, magic = unpack(piece, at)
             if magic not in _MAGICS or not _START_BYTES < size <= min(room - at, HELD_BYTES_MAX):
-                self._through = offset + room
+                self._pass(offset + at, size, magic)
                 break
             if at + size > end:
                 break
@@ -88,5 +92,15 @@ class WholeRecords:
         room = self._segment_bytes - offset % self._segment_bytes
         if magic in _MAGICS and _START_BYTES < size <= min(room, HELD_BYTES_MAX):
             return size
-        self._through = offset + room
+        self._pass(offset, size, magic)
         return 0
+
+    def _pass(self, offset: int, size: int, magic: int) -> None:
+        """Let everything pass from here to the end of the segment."""
+        room = self._segment_bytes - offset % self._segment_bytes
+        if (magic == MAGIC_BLANK and size != room) or (magic in _MAGICS and size > room):
+            raise StoreError(
+                f"the record of {size} bytes at offset {offset} does not fit where its segment has {room} left: "
+                f"mappedFileSizeCommitLog={self._segment_bytes} is not the master's; set it and empty this store"
+            )
+        self._through = offset + room
