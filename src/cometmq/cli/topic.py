@@ -181,6 +181,9 @@ async def _alter(options: argparse.Namespace) -> None:
         if options.broker is not None and await _is_new(admin, options.topic, options.broker):
             await _extend(admin, options, changes)
         elif options.queues is None and options.read_queues is None and permissions is None and not changes:
+            if options.broker is not None:
+                output.note(f"{options.broker} has {options.topic} already; nothing was changed")
+                return
             raise ConfigError("nothing to change: give --queues, --permissions, --attribute, or --broker to extend it")
         else:
             await admin.alter_topic(
