@@ -231,7 +231,7 @@ class Calls:
     def _expire(self) -> None:
         self._timer = None
         now: float = self.clock.monotonic()
-        # A clock that stands exactly at a bucket's time may be a rounding error below it: arming for that would not end.
+        # A clock that stands exactly at a bucket's time may be a rounding error below it: arming again would not end.
         current = int(now * BUCKETS_PER_S + 1e-6)
         heap = self._bucket_heap
         # Buckets whose calls were all answered are skipped on the way, so the timer sleeps until the next real one.
