@@ -87,8 +87,8 @@ SECTIONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
 # Called by the client's own parts.
 INNER = {
     "on_check", "on_reset", "on_members_changed", "subscriptions", "positions", "running_info", "start_from",
-    "settle", "submit", "adopt", "ask", "ask_name_server", "ask_name_servers", "masters",
-    "masters_of", "members", "name_servers", "wrap", "strip", "shown", "instance", "register_producer",
+    "PullConsumer.consume_directly", "settle", "submit", "adopt", "ask", "ask_name_server", "ask_name_servers",
+    "masters", "masters_of", "members", "name_servers", "wrap", "strip", "shown", "instance", "register_producer",
 }  # fmt: skip
 SYNC_NOTE = (
     "Everything here is for asyncio. [`cometmq.sync`](../src/cometmq/sync/__init__.py) has the same names and "
@@ -131,8 +131,11 @@ def fields(thing: type[Any]) -> list[str]:
     """Options and values: a table of their fields."""
     if dataclasses.is_dataclass(thing):
         rows = [(field.name, annotation(field.type), default(field)) for field in dataclasses.fields(thing)]
-    elif "__struct_fields__" in vars(thing):
-        rows = [(name, annotation(thing.__annotations__.get(name, "")), "") for name in thing.__annotations__]
+    elif hasattr(thing, "__struct_fields__"):
+        kinds: dict[str, Any] = {}
+        for base in reversed(thing.__mro__):
+            kinds.update(vars(base).get("__annotations__", {}))
+        rows = [(name, annotation(kinds[name]), "") for name in thing.__struct_fields__]
     elif issubclass(thing, dict):
         rows = [(name, annotation(kind), "") for name, kind in thing.__annotations__.items()]
     else:
@@ -159,12 +162,12 @@ def methods(thing: type[Any]) -> list[tuple[str, Any]]:
     found: dict[str, Any] = {}
     for kind in reversed(thing.__mro__):
         if kind.__module__.startswith("cometmq."):
-            found.update({name: value for name, value in vars(kind).items() if is_public(name, value)})
+            found.update({name: value for name, value in vars(kind).items() if is_public(kind, name, value)})
     return sorted(found.items(), key=lambda pair: pair[0])
 
 
-def is_public(name: str, value: Any) -> bool:
-    if name.startswith("_") or name in INNER:
+def is_public(kind: type[Any], name: str, value: Any) -> bool:
+    if name.startswith("_") or name in INNER or f"{kind.__name__}.{name}" in INNER:
         return False
     return inspect.isfunction(value) or isinstance(value, property)
 
@@ -191,7 +194,8 @@ def plain(text: str) -> str:
     text = re.sub(r"(?<![\w.])(?:datetime|collections\.abc|concurrent\.futures\.\w+)\.", "", text)
     text = re.sub(r"<(?:function|class) '?([\w.]+)[^>]*>", r"\1", text)
     text = re.sub(r"<[\w.]*?(\w+) object at 0x[0-9a-f]+>", r"\1", text)
-    return text.replace("~T", "T").replace("'", "")
+    text = re.sub(r"(-> |: |^)'([^']*)'", r"\1\2", text)  # annotations that are written as text
+    return text.replace("~T", "T").replace("'", '"')
 
 
 def block(doc: str | None) -> list[str]:

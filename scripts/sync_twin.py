@@ -48,7 +48,7 @@ ADMIN = "cometmq.client.admin:Admin"
 TWINS = (
     Twin("producer", "cometmq.client.producer", "Producer", generic=True),
     Twin("transactions", "cometmq.client.transactions", "TransactionProducer", generic=True, base="producer:Producer"),
-    Twin("pull", "cometmq.client.pull", "PullConsumer", generic=True),
+    Twin("pull", "cometmq.client.pull", "PullConsumer", generic=True, left_out=frozenset({"consume_directly"})),
     Twin("consumerbase", "cometmq.client.iterator", "Consumer", generic=True,
          left_out=frozenset({"iter", "receive"}), suffix="Base"),
     Twin("pushbase", "cometmq.client.push", "PushConsumer", left_out=frozenset({"on", "run"}), suffix="Base"),

@@ -54,6 +54,8 @@ def public(kind: type[Any]) -> dict[str, Any]:
         is_method = inspect.isfunction(value) or isinstance(value, property)
         if is_method and not name.startswith("_") and name not in inner:
             found[name] = value
+    if kind is cometmq.client.pull.PullConsumer:
+        del found["consume_directly"]  # asked by brokers
     return found
 
 

@@ -8,8 +8,7 @@ from cometmq.client.loopthread import LoopThread
 from cometmq.client.pull import PullConsumer as AsyncPullConsumer
 from cometmq.client.pulloptions import Batch, Edge
 from cometmq.sync.life import Life
-from cometmq.wire.bodies import ConsumeMessageDirectlyResult, MessageQueue
-from cometmq.wire.message import StoredMessage
+from cometmq.wire.bodies import MessageQueue
 
 T = TypeVar("T")
 
@@ -100,6 +99,3 @@ class PullConsumer(Life, Generic[T]):
     def lag(self) -> dict[MessageQueue, int]:
         """Messages of every assigned queue that were not handed out yet."""
         return self._thread.run(self._inner.lag())
-
-    def consume_directly(self, message: StoredMessage, broker_name: str) -> ConsumeMessageDirectlyResult:
-        return self._thread.run(self._inner.consume_directly(message, broker_name))
