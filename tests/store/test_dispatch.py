@@ -255,7 +255,7 @@ def test_a_replica_tells_of_arrivals_too() -> None:
     replica = Parts(on_arrival=lambda *notice: notices.append(notice), broker_role="SLAVE")
     replica.log.append_raw(0, bytes(master.segments.segments[0].view()[: master.log.max_offset]))
     replica.dispatcher.step()
-    assert notices == [("TopicA", 0, 1, 2598919, master.clock.now_ms(), None, "TAGS\x01TagA\x02")]
+    assert notices == [("TopicA", 0, 1, 2598919, master.clock.now_ms(), "TAGS\x01TagA\x02")]
 
 
 def test_a_topic_that_cannot_be_a_directory_is_reported_and_passed_over() -> None:
