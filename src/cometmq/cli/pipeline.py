@@ -13,13 +13,13 @@ import sys
 import tomllib
 import types
 import typing
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
 from cometmq.cli import output
 from cometmq.cli.arguments import Verb, run_noun
-from cometmq.cli.reach import namesrv_of
+from cometmq.cli.context import resolve
 from cometmq.errors import ConfigError
 
 PIPELINES: Final = {
@@ -67,7 +67,7 @@ def _run(options: argparse.Namespace) -> int:
             print("\t".join(str(value) for value in asdict(finding).values()))
         print(summary, file=sys.stderr)
     else:
-        told = [asdict(one) for one in findings if is_dataclass(one)]
+        told = [asdict(one) for one in findings]
         output.record(options.output, {"pipeline": name, **summary.figures, **({"found": told} if told else {})})
     return EXIT_FINDINGS if findings else 0
 
@@ -99,10 +99,11 @@ def _arguments(name: str, job: Any, settings: dict[str, Any], options: argparse.
     known = [key for key, one in parameters.items() if one.kind is one.KEYWORD_ONLY]
     takes_more = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
     if "namesrv" in known:
-        settings.setdefault("namesrv", namesrv_of(options))
+        settings.setdefault("namesrv", resolve(options).namesrv)
     missing = [key for key in known if parameters[key].default is inspect.Parameter.empty and key not in settings]
     if missing:
-        raise ConfigError(f"pipeline {name} needs {', '.join(f'{key}=...' for key in missing)}; it takes {', '.join(known)}")
+        needed = ", ".join(f"{key}=..." for key in missing)
+        raise ConfigError(f"pipeline {name} needs {needed}; it takes {', '.join(known)}")
     unknown = [key for key in settings if key not in known]
     if unknown and not takes_more:
         raise ConfigError(f"pipeline {name} has no {', '.join(unknown)}; it takes {', '.join(known)}")

@@ -299,3 +299,54 @@ def _check_crcs(data: memoryview, places: npt.NDArray[np.int64]) -> None:
         crc = _START.unpack_from(data, place + 8)[0]
         if crc and zlib.crc32(data[place + 88 : place + 88 + body_bytes]) & 0x7FFFFFFF != crc:
             raise WireError(f"the record at byte {place} has a body that does not match its CRC")
+
+
+def scan_log(store: StoreDirectory, part: LogRange) -> Iterator[tuple[Any, ...]]:
+    """Every record that begins in a range, and what is none.
+
+    Tuples of kind, topic, queue, queue offset, place, bytes, detail, and whether all is well with it. The kind of a
+    good record is `record` if it belongs in its queue, else `other`.
+    """
+    from cometmq.store.damage import next_record
+    from cometmq.store.disk import OsDisk
+    from cometmq.store.segments import Segment
+    from cometmq.wire.scan import BLANK, OK, scan_record
+    from cometmq.wire.sysflag import INNER_BATCH, enters_consume_queue
+
+    files = store.log_files()
+    number = bisect_right([start for start, _, _ in files], part.first) - 1
+    start, path, size = files[number]
+    segment = Segment(OsDisk().open(path, -1, create=False, allocate=False, writable=False), start)
+    try:
+        view = segment.view()
+        position = _first_record(view, start, part.first - start, size) if part.first > start else 0
+        end = part.last - start
+        while position < end:
+            scan = scan_record(view, position, size, True)
+            if scan.kind == OK and scan.physical_offset == start + position:
+                queued = enters_consume_queue(scan.sys_flag) and not scan.sys_flag & INNER_BATCH
+                kind = "record" if queued else "other"
+                yield kind, scan.topic, scan.queue_id, scan.queue_offset, start + position, scan.size, None, True
+                position += scan.size
+                continue
+            if scan.kind == BLANK:
+                return
+            following = next_record(segment, position, size)
+            rest = view[position : min(size, position + 4096)]
+            if following < 0 and not any(rest) and not _is_used(files[number + 1 :]):
+                return
+            following = size if following < 0 else following
+            detail = scan.reason or f"it says that it lies at {scan.physical_offset}"
+            yield "damaged log", None, None, None, start + position, following - position, detail, False
+            position = following
+    finally:
+        segment.close()
+
+
+def _is_used(files: list[tuple[int, str, int]]) -> bool:
+    """Whether one of these files begins with a record: a broker makes the next ones ahead of need."""
+    for _, path, _ in files:
+        with open(path, "rb") as file:
+            if _START.unpack(file.read(8).ljust(8, b"\0"))[1] in _MAGICS:
+                return True
+    return False
