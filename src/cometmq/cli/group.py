@@ -236,28 +236,16 @@ async def _lag(options: argparse.Namespace) -> None:
     members = [one.client_id for one in (online.connections if online else ())]
     owners = {lag.owner for lag in lags.values()}
     idle = [member for member in members if member not in owners]
-    advice = _advice(len(queues), members, idle, sum(int(row["behind"] or 0) for row in queues), online)
+    behind = sum(int(row["behind"] or 0) for row in queues)
+    advice = _advice(len(queues), members, idle, behind, online)
+    whole = {"group": options.group, "behind": behind, "members": members, "idle": idle, "advice": advice}
     if options.output in ("json", "yaml"):
-        behind = sum(lag.behind for lag in lags.values())
-        output.record(
-            options.output,
-            {
-                "group": options.group,
-                "behind": behind,
-                "members": members,
-                "idle": idle,
-                "advice": advice,
-                "queues": queues,
-            },
-        )
+        output.record(options.output, {**whole, "queues": queues})
         return
     columns = ("topic", "broker", "queue", "committed", "end", "behind", "owner")
     output.rows(options.output, queues, columns, ("age", "consumed"))
-    total = sum(int(row["behind"] or 0) for row in queues)
-    output.note(f"{total} behind in {len(queues)} queues, {len(members)} members, {len(idle)} idle")
-    for member in idle:
-        output.note(f"idle: {member}")
-    for line in advice:
+    output.note(f"{behind} behind in {len(queues)} queues, {len(members)} members, {len(idle)} idle")
+    for line in [*(f"idle: {member}" for member in idle), *advice]:
         output.note(line)
 
 
@@ -277,6 +265,8 @@ def _advice(
         found.append(f"up to {queues - len(members)} more consumers could help: there are {queues} queues")
     if behind and not members:
         found.append("nobody consumes: start a member of the group")
+    if members and not queues:
+        found.append("the group has committed no offset yet: it is about to begin, or its first messages never finish")
     return found
 
 
