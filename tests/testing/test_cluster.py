@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from cometmq import StartFrom
 from cometmq.errors import CometError, ConfigError, NotRunning
 from cometmq.testing import Cluster, SyncCluster
 from tests.conftest import run
@@ -195,6 +196,19 @@ def test_the_sync_cluster_serves_without_asyncio() -> None:
         cluster.stop_nameserver()
         cluster.start_nameserver()
     cluster.stop()
+
+
+def test_clients_of_the_sync_cluster_share_its_time() -> None:
+    with SyncCluster(topics=["orders"], queues=1) as cluster, cluster.client() as client:
+        with client.producer("pg") as producer:
+            producer.send("orders", b"later", delay=3600.0)
+        with client.consumer("cg", "orders", start=StartFrom.FIRST) as consumer:
+            assert consumer.receive(timeout=0) is None
+            cluster.advance(3610)
+            message = consumer.receive(timeout=600)
+            assert message is not None
+            assert message.body == b"later"
+            message.ack()
 
 
 # 200 rounds take half a minute; COMETMQ_SOAK=1 runs them.

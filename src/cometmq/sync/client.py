@@ -29,17 +29,26 @@ class Client:
     def __init__(self, namesrv: str | None = None, **options: Unpack[ClientKeywords]) -> None:
         self._inner = AsyncClient(namesrv, **options)
         self._thread = LoopThread(f"cometmq-{self._inner.client_id}")
+        self._owns_thread = True
+
+    @classmethod
+    def on(cls, inner: AsyncClient, thread: LoopThread) -> Self:
+        """The twin of a client that lives on somebody else's thread."""
+        client = cls.__new__(cls)
+        client._inner, client._thread, client._owns_thread = inner, thread, False
+        return client
 
     @property
     def client_id(self) -> str:
         return self._inner.client_id
 
     def start(self) -> None:
-        self._thread.start()
+        if self._owns_thread:
+            self._thread.start()
         try:
             self._thread.run(self._inner.start())
         except BaseException:
-            self._thread.stop()
+            self._stop_thread()
             raise
 
     def stop(self) -> None:
@@ -48,7 +57,11 @@ class Client:
             try:
                 self._thread.run(self._inner.stop())
             finally:
-                self._thread.stop()
+                self._stop_thread()
+
+    def _stop_thread(self) -> None:
+        if self._owns_thread:
+            self._thread.stop()
 
     def __enter__(self) -> Self:
         self.start()

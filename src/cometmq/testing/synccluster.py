@@ -1,7 +1,7 @@
 """The embedded cluster for tests without asyncio: the same names, on an event loop in a thread of its own.
 
-    with SyncCluster(topics=["orders"]) as cluster:
-        run_my_program(cluster.namesrv)
+    with SyncCluster(topics=["orders"]) as cluster, cluster.client() as client:
+        ...                                                     or: run_my_program(cluster.namesrv)
         assert [message.body for message in cluster.messages("orders")] == [b"hello"]
 """
 
@@ -9,10 +9,12 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Self, Unpack
 
 from cometmq.client.loopthread import LoopThread
 from cometmq.client.messages import Message
+from cometmq.client.options import ClientKeywords
+from cometmq.sync.client import Client
 from cometmq.testing.cluster import Cluster, EmbeddedBroker, Setting
 
 
@@ -100,6 +102,10 @@ class SyncCluster:
     def broker(self) -> SyncBroker:
         return self.brokers[0]
 
+    def client(self, **options: Unpack[ClientKeywords]) -> Client:
+        """A sync client of this cluster, with its time, to be used with `with`; stopped with the cluster at last."""
+        return Client.on(self._cluster.client(**options), self._thread)
+
     def stop_nameserver(self) -> None:
         self._thread.run(self._cluster.nameserver.stop())
 
@@ -110,7 +116,7 @@ class SyncCluster:
         return self._cluster.now()
 
     def advance(self, seconds: float) -> None:
-        """Move the time of the servers ahead. Clients that connect from outside keep theirs."""
+        """Move the cluster's time ahead, and that of its clients. What is due meanwhile happens."""
         self._thread.run(self._cluster.advance(seconds))
 
     def create_topic(self, topic: str, *, queues: int = 4, kind: str | None = None) -> None:

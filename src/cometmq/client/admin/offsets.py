@@ -29,7 +29,7 @@ from cometmq.wire.headers import (
     UpdateConsumerOffset,
 )
 
-Place: TypeAlias = "datetime | int | Literal['earliest', 'latest'] | Mapping[MessageQueue, int]"
+Place: TypeAlias = datetime | int | Literal["earliest", "latest"] | Mapping[MessageQueue, int]
 
 NEWEST_MS = -1
 # The setting with which a broker moves a group by itself; RocketMQ has it from 5.0 on.
