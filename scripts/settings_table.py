@@ -1,9 +1,10 @@
 """Writes docs/settings.md: every setting of broker, store and name server, from the classes that define them.
 
-    python scripts/settings_table.py             write it
-    python scripts/settings_table.py --check     exit code 1 if it is not current
+    python -m scripts.settings_table             write it
+    python -m scripts.settings_table --check     exit code 1 if it is not current
 
-What a setting is comes from its name in the class and the comment at it; groups are the comments that begin one.
+What a setting does is in `settings_effects`, else it comes from its name in the class and the comment at it; groups are
+the comments that begin one.
 """
 
 import inspect
@@ -16,9 +17,10 @@ from cometmq.broker.config import BROKER_INERT, BrokerConfig
 from cometmq.config import NAME_SERVER_INERT, NameServerConfig
 from cometmq.settings import Live, settings_of
 from cometmq.store.options import EXPLAINED_KEYS, StoreOptions
+from scripts.settings_effects import EFFECTS
 
 PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "settings.md"
-UNITS: Final = {"ms": "milliseconds", "s": "seconds", "bytes": "bytes", "percent": "percent", "hours": "hours"}
+UNITS: Final = {"ms": "ms", "s": "s", "bytes": "bytes", "percent": "%", "hours": "hours"}
 CHANGES: Final = {Live.NOW: "at once", Live.START: "after a restart", Live.NEVER: "in the file only"}
 HEAD: Final = """# Settings
 
@@ -36,7 +38,7 @@ def main() -> int:
     if "--check" in sys.argv[1:]:
         if PAGE.exists() and PAGE.read_text(encoding="utf-8") == text:
             return 0
-        print(f"{PAGE.name} is not current: run python scripts/settings_table.py", file=sys.stderr)
+        print(f"{PAGE.name} is not current: run python -m scripts.settings_table", file=sys.stderr)
         return 1
     PAGE.write_text(text, encoding="utf-8")
     return 0
@@ -74,7 +76,9 @@ def table(kind: type[Any]) -> str:
             elif not lines:
                 lines.append(head)
             default = shown(getattr(defaults, field[1])).replace(home, "~")
-            lines.append(f"| `{key}` | {default} | {CHANGES[rule.live]} | {meaning(field[1], comment, line, rule)} |")
+            effect = EFFECTS.get(key) or meaning(field[1], comment, line, rule)
+            unit = unit_of(field[1])
+            lines.append(f"| `{key}` | {default}{unit} | {CHANGES[rule.live]} | {effect} |")
             comment = ""
     return "\n".join(lines).strip() + "\n"
 
@@ -84,12 +88,13 @@ def is_group(comment: str) -> bool:
     return len(comment) < 60 and not re.search(r"[.:;]", comment)
 
 
+def unit_of(attribute: str) -> str:
+    unit = next((word for word in attribute.split("_") if word in UNITS), "")
+    return f" {UNITS[unit]}" if unit else ""
+
+
 def meaning(attribute: str, comment: str, line: str, rule: Any) -> str:
-    words = attribute.split("_")
-    unit = next((UNITS[word] for word in words if word in UNITS and word != "bytes"), "")
-    unit = unit or ("bytes" if "bytes" in words else "")
-    text = " ".join(word for word in words if word not in UNITS or word == "bytes")
-    text += f" ({unit})" if unit and unit != "bytes" else ""
+    text = " ".join(word for word in attribute.split("_") if word not in UNITS)
     text += f"; one of {', '.join(rule.choices)}" if rule.choices else ""
     trailing = line.partition("  # ")[2]
     for more in (comment, trailing):

@@ -75,7 +75,11 @@ def test_every_python_block_is_python(page: Path) -> None:
 
 def test_the_page_of_settings_is_current() -> None:
     ran = subprocess.run(
-        [sys.executable, "scripts/settings_table.py", "--check"], cwd=ROOT, check=False, capture_output=True, text=True
+        [sys.executable, "-m", "scripts.settings_table", "--check"],
+        cwd=ROOT,
+        check=False,
+        capture_output=True,
+        text=True,
     )
     assert ran.returncode == 0, ran.stderr
 
