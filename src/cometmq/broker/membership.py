@@ -19,7 +19,8 @@ else does what it would do, every second anew (`_come_online`):
                          acted is ahead in: consumer offsets, delays, timers
     as a replica         ask the master where the log is, and wait until connected
 
-Without acting masters all this is off: a replica learns of its master when it registers.
+Without acting masters all this is off: a replica learns of its master when it registers, and asks for the members
+every 3 s while it gets no log.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 RETRY_S: Final = 1.0
+SEEK_S: Final = 3.0
 # How long one attempt to come online waits for replication to be connected.
 LINK_S: Final = 5.0
 LOOK_S: Final = 0.05
@@ -93,8 +95,24 @@ class Membership:
         if ha_address is not None:
             self._broker.replication.follow(ha_address)
         if master is not None:
-            self._broker.following.follow(master)
+            self._found_master(master)
         elif self._links_up() == 0:  # not every name server need know the master
+            self._broker.following.follow(None)
+
+    def _found_master(self, address: str) -> None:
+        was_alive = self.is_master_alive
+        self._broker.following.follow(address)
+        if not was_alive:
+            self._broker.longpoll.wake_all()  # to be sent there
+
+    async def _seek(self) -> None:
+        """The master of a replica that gets no log."""
+        if self._links_up() > 0:
+            return
+        members = await self.members()
+        if members is not None and MASTER_ID in members:
+            await self._follow(members[MASTER_ID], None)
+        elif members is not None:
             self._broker.following.follow(None)
 
     # By the clock
@@ -102,6 +120,8 @@ class Membership:
     def start(self) -> None:
         config = self._broker.config
         if not config.acting_master_enabled:
+            if self._broker.is_replica:
+                self._periods.every("seek", lambda: SEEK_S, lambda: self._begin("seek"), SEEK_S)
             return
         self._broker.replication.act_as_masters(lambda: self.alive)
 
@@ -125,7 +145,7 @@ class Membership:
 
     def _begin(self, name: str) -> None:
         """One of a kind at a time; a name server that is slow gets no second heartbeat while the first is under way."""
-        acts = {"heartbeat": self._beat, "members": self._sync, "online": self._try_online}
+        acts = {"heartbeat": self._beat, "members": self._sync, "online": self._try_online, "seek": self._seek}
         if name not in self._tasks:
             task = asyncio.get_running_loop().create_task(acts[name]())
             self._tasks[name] = task
@@ -211,7 +231,7 @@ class Membership:
     async def _follow(self, address: str, ha_address: str | None) -> None:
         if ha_address is None:
             ha_address = await self._ask_ha_address(address)
-        self._broker.following.follow(address)
+        self._found_master(address)
         if ha_address is not None:
             self._broker.replication.follow(ha_address)
 

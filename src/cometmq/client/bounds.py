@@ -45,9 +45,9 @@ async def committed(instance: Instance, group: str, queue: MessageQueue) -> int 
 
 
 async def home(instance: Instance, queue: MessageQueue) -> str:
-    """The address of a queue's master."""
+    """The address of who knows a queue."""
     await instance.route(queue.topic)
-    return await instance.master(instance.host(queue), queue.topic)
+    return await instance.keeper(queue)
 
 
 async def _ask(instance: Instance, queue: MessageQueue, code: int, header: Fields) -> int:

@@ -257,6 +257,16 @@ class Instance:
             raise BrokerUnknown(f"no route names a master of broker {name}")
         return address
 
+    async def keeper(self, queue: MessageQueue) -> str:
+        """Who knows the offsets of a queue: its master, or a replica while that is gone."""
+        name = self.host(queue)
+        if self.brokers.master(name) is None:
+            await self.refresh_route(queue.topic)
+        found = self.brokers.reader(name)
+        if found is None:
+            raise BrokerUnknown(f"no route names broker {name}")
+        return found[0]
+
     # Timers and tasks, for everybody who lives in this client
 
     def every(

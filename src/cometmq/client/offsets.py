@@ -139,8 +139,8 @@ class RemoteOffsets(_Memory):
 
     def _tell_oneway(self, queue: MessageQueue, offset: int) -> None:
         """Where no connection is open now, the next time will do."""
-        address = self._instance.brokers.master(self._instance.host(queue))
-        connection = self._instance.net.connection(address) if address is not None else None
+        keeper = self._instance.brokers.reader(self._instance.host(queue))
+        connection = self._instance.net.connection(keeper[0]) if keeper is not None else None
         if connection is not None:
             try:
                 connection.send_oneway(self._command(queue, offset))
@@ -152,7 +152,7 @@ class RemoteOffsets(_Memory):
         return self._instance.request(Request.UPDATE_CONSUMER_OFFSET, header.encode())
 
     async def _address(self, queue: MessageQueue) -> str:
-        return await self._instance.master(self._instance.host(queue), queue.topic)
+        return await self._instance.keeper(queue)
 
 
 class LocalOffsets(_Memory):
@@ -222,6 +222,6 @@ async def first_offset(instance: "Instance", queue: MessageQueue, start: StartFr
         assert isinstance(start, datetime)
         header = SearchOffset(queue.topic, queue.queue_id, round(start.timestamp() * 1000))
         code = Request.SEARCH_OFFSET_BY_TIMESTAMP
-    address = await instance.master(instance.host(queue), queue.topic)
+    address = await instance.keeper(queue)
     response = await instance.ask(address, instance.request(code, header.encode()), instance.options.call_timeout)
     return OffsetResponse.decode(response.ext).offset
