@@ -24,6 +24,8 @@ def test_an_unknown_command_is_one_line_and_exit_2(capsys: pytest.CaptureFixture
     assert captured.out == ""
     assert captured.err.count("\n") == 1
     assert "unknown command 'brew'" in captured.err
+    assert main(["tpoic"]) == 2
+    assert "did you mean topic?" in capsys.readouterr().err
 
 
 def test_help_goes_to_stdout_and_a_missing_command_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:

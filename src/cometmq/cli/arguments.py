@@ -77,7 +77,7 @@ def _fill(parser: argparse.ArgumentParser, verb: Verb) -> None:
 
 def add_cluster(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("cluster", "flag, then environment, then context, then 127.0.0.1:9876")
-    group.add_argument("--namesrv", metavar="HOST:PORT", help="name servers, several separated by ;")
+    group.add_argument("--namesrv", metavar="HOST:PORT", help="name servers, several separated by ,")
     group.add_argument("--context", metavar="NAME", help="a named cluster of cometmq context")
     group.add_argument("--access-key", metavar="KEY")
     group.add_argument("--secret-key", metavar="KEY")

@@ -1,6 +1,6 @@
 """`cometmq context`: names for clusters, so that nobody types addresses.
 
-    cometmq context add prod --namesrv ns1:9876;ns2:9876      cometmq context use prod      cometmq context list
+    cometmq context add prod --namesrv ns1:9876,ns2:9876      cometmq context use prod      cometmq context list
 
 Where a command finds its cluster, first match: `--namesrv`; `--context`; COMETMQ_NAMESRV or NAMESRV_ADDR;
 COMETMQ_CONTEXT; the context in use; 127.0.0.1:9876. Keys: `--access-key` and `--secret-key`; COMETMQ_ACCESS_KEY and
@@ -125,7 +125,7 @@ def main(argv: list[str]) -> int:
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name")
-    parser.add_argument("--namesrv", metavar="HOST:PORT", required=True, help="several separated by ;")
+    parser.add_argument("--namesrv", metavar="HOST:PORT", required=True, help="several separated by ,")
     parser.add_argument("--access-key", metavar="KEY")
     parser.add_argument("--secret-key", metavar="KEY")
     parser.add_argument("--use", action="store_true", help="and use it from now on")
@@ -137,7 +137,7 @@ def _add(options: argparse.Namespace) -> None:
     for address in options.namesrv.replace(",", ";").split(";"):
         host, _, port = address.strip().rpartition(":")
         if not host or not port.isdecimal() or not 0 < int(port) <= 0xFFFF:
-            raise ConfigError(f"name server {address!r} is not HOST:PORT; several are separated by ;")
+            raise ConfigError(f"name server {address!r} is not HOST:PORT; several are separated by ,")
     kept = Contexts(contexts_file())
     kept.known[options.name] = Context(options.namesrv, options.access_key, options.secret_key)
     if options.use or kept.current is None:

@@ -66,7 +66,7 @@ def main(argv: list[str] | None = None) -> int:
 
         return main_complete(rest)
     if name not in COMMANDS:
-        print(f"cometmq: unknown command {name!r}; known: {', '.join(COMMANDS)}", file=sys.stderr)
+        print(f"cometmq: unknown command {name!r}; {_suggestion(name)}", file=sys.stderr)
         return EXIT_USAGE
     module = importlib.import_module(COMMANDS[name][0])
     run: Callable[[list[str]], int] = module.main
@@ -80,6 +80,13 @@ def main(argv: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     return code
+
+
+def _suggestion(name: str) -> str:
+    from difflib import get_close_matches
+
+    close = get_close_matches(name, COMMANDS, 1)
+    return f"did you mean {close[0]}? cometmq --help lists all" if close else f"known: {', '.join(COMMANDS)}"
 
 
 def _overview() -> str:
