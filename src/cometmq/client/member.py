@@ -120,6 +120,7 @@ class Member:
         self._timers: set[Timer] = set()
         self._listeners: list[QueueListener] = []
         self._rebalancing: asyncio.Task[None] | None = None
+        self._expiring: asyncio.Task[None] | None = None
         self._finding: set[str] = set()
         self._threads: ThreadPoolExecutor | None = None
         self._tracer: Tracer | None = None
@@ -449,7 +450,8 @@ class Member:
         self.instance.spawn(self.offsets.persist(mine, answered=False))
 
     def _look_for_expired(self) -> None:
-        self.instance.spawn(self._give_back_expired())
+        if self._expiring is None or self._expiring.done():
+            self._expiring = self.instance.spawn(self._give_back_expired())
 
     async def _give_back_expired(self) -> None:
         for queue in list(self.queues.values()):

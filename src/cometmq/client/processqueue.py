@@ -2,7 +2,7 @@
 
     offset     40   41   42   43   44   45             cached, in order; 41 and 43 are finished and gone
                 ^         ^         ^    ^
-             lowest   in handlers       highest        commit offset = lowest cached, or highest + 1 when empty
+             lowest   in handlers       highest        commit offset = lowest cached; when empty, where pulls go on
 
 So one message that is stuck holds the committed offset back, however many after it are finished: that is what makes
 delivery at-least-once.
@@ -49,6 +49,7 @@ class ProcessQueue:
         self.count = 0
         self.size_bytes = 0
         self.highest = -1
+        self.pulled_to = 0  # what lies between the highest and this did not pass the filter
         self.min_offset = 0
         self.max_offset = 0
         self.last_pull_s = now_s
@@ -95,7 +96,7 @@ class ProcessQueue:
         if self.highest < 0:
             return None
         lowest = self.lowest
-        return self.highest + 1 if lowest is None else lowest
+        return max(self.highest + 1, self.pulled_to) if lowest is None else lowest
 
     def put(self, messages: Iterable[StoredMessage]) -> list[Held]:
         """Cache what a pull brought, in its order; what is cached already is left out."""

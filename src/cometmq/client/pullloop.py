@@ -178,7 +178,9 @@ class PullLoop:
         now_s = member.clock.monotonic()
         if result.messages:
             member.figures.pulled(queue.queue.topic, now_s, len(result.messages), now_s - self._asked_s)
-            member.submit(queue, queue.put(result.messages))
+            held = queue.put(result.messages)
+            queue.pulled_to = result.next_offset
+            member.submit(queue, held)
             self._again(member.options.pull_interval)
             return
         if queue.count == 0:  # what the filter skipped is done
