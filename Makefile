@@ -74,8 +74,7 @@ compat: $(SETUP)
 	$(PY) -m pytest tests/compat
 
 bench: $(COMPILED)
-	@test -f benchmarks/run.py || { echo "there are no benchmarks in this version"; exit 1; }
-	PYTHONPATH=$(OVERLAY) $(PY) benchmarks/run.py $(ARGS)
+	$(PY) -m benchmarks.versus_java $(ARGS)
 
 # The long form of the random tests; they read COMETMQ_SOAK for how much to do.
 soak: $(SETUP)
