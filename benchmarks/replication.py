@@ -104,10 +104,7 @@ def pair(make: str, directory: Path, namesrv: str, store: Path | None = None) ->
     master = make_broker(make, directory / "master", namesrv, brokerRole="SYNC_MASTER")
     if store is not None:
         shutil.copytree(store, master.store)
-    replica = make_broker(
-        make, directory / "replica", namesrv,
-        brokerRole="SLAVE", brokerId=1, haMasterAddress=f"127.0.0.1:{master.port + 1}",
-    )  # fmt: skip
+    replica = make_broker(make, directory / "replica", namesrv, brokerRole="SLAVE", brokerId=1)
     with master, replica:
         master.start()
         yield master, replica
@@ -119,7 +116,7 @@ def measure_sends(make: str, directory: Path, namesrv: str, java: JavaShell, opt
         topic = f"Bench_{make}"
         remoting.create_topic(master.address, topic, queues=16)
         replica.start()
-        wait_until(lambda: _status(master)["inSyncSlaveNums"] == 1, "replica in sync", 60)
+        wait_until(lambda: _has_replica(master), f"replica of {make}", 60)
         load = java.begin(LOAD, namesrv, topic, str(options.threads), str(options.body))
         time.sleep(WARM_UP_S)
         load.send("look")
@@ -137,9 +134,9 @@ def measure_sends(make: str, directory: Path, namesrv: str, java: JavaShell, opt
     )
 
 
-def _status(broker: Broker) -> dict[str, int]:
-    status: dict[str, int] = remoting.call(broker.address, GET_HA_STATUS).json()
-    return status
+def _has_replica(master: Broker) -> bool:
+    links = remoting.call(master.address, GET_HA_STATUS).json()["haConnectionInfo"]
+    return any(link["inSync"] and link["slaveAckOffset"] >= 0 for link in links)
 
 
 def fill_store(directory: Path, log_mb: int) -> int:
