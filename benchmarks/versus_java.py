@@ -126,8 +126,9 @@ def cpu_s(pid: int) -> float:
 
 
 def private_mib(pid: int) -> float:
+    """Memory of its own; pages of the log in memory are the page cache's, and are given back when others need them."""
     rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
-    return sum(int(kib) for kib in re.findall(r"^Private_\w+: +(\d+) kB", rollup, re.MULTILINE)) / 1024
+    return int(re.findall(r"^Pss_Anon: +(\d+) kB", rollup, re.MULTILINE)[0]) / 1024
 
 
 @contextmanager
