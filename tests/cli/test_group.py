@@ -82,6 +82,15 @@ def test_clone_lets_a_new_group_go_on_where_another_is(comet: Comet) -> None:
     assert [row["committed"] for row in lag["queues"]] == [1, 1]
 
 
+def test_a_group_can_be_told_to_pop_and_to_pull_again(comet: Comet) -> None:
+    comet.good("topic", "create", "TopicPopped", "--queues", "1")
+    comet.good("group", "create", "GroupPopping")
+    for mode in ("pop", "pull"):
+        told = comet.good("group", "mode", "GroupPopping", "TopicPopped", mode, "-o", "json").json
+        assert (told["mode"], told["brokers"]) == (mode, ["broker-a", "broker-b"])
+    assert comet("group", "mode", "GroupPopping", "TopicUnknown", "pop").code == 6
+
+
 def test_lag_of_a_group_that_nobody_is_in_says_so(comet: Comet) -> None:
     filled(comet, "TopicBehind")
     comet.good("group", "create", "GroupBehind")

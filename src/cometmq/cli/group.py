@@ -372,6 +372,36 @@ async def _clone(options: argparse.Namespace) -> None:
     output.note(f"moved {len(moves)} queues of {options.target}")
 
 
+# Pull or POP
+
+
+def _mode_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("group")
+    parser.add_argument("topic")
+    parser.add_argument("mode", choices=("pop", "pull"))
+    parser.add_argument("--share", type=natural, default=0, metavar="N", help="of pop: members to a queue; 0: all")
+
+
+async def _mode(options: argparse.Namespace) -> None:
+    from cometmq.wire.bodies import MessageRequestMode
+    from cometmq.wire.codes import Request
+
+    async with administration(options) as admin:
+        await admin.describe_group(options.group)
+        wish = MessageRequestMode(
+            consumer_group=admin.wrap(options.group),
+            mode=options.mode.upper(),
+            pop_share_queue_num=options.share,
+            topic=admin.wrap(options.topic),
+        )
+        masters = await admin.masters_of(admin.wrap(options.topic))
+        for master in masters:
+            await admin.ask(master.address, Request.SET_MESSAGE_REQUEST_MODE, None, wish.encode())
+    brokers = [master.name for master in masters]
+    found = {"group": options.group, "topic": options.topic, "mode": options.mode, "brokers": brokers}
+    output.record(options.output, found)
+
+
 VERBS: Final = (
     Verb("list", "names of groups; -o wide with members and lag", _list, _list_arguments),
     Verb("create", "make a group on all brokers, or on those named", _create, _change_arguments),
@@ -382,5 +412,6 @@ VERBS: Final = (
     Verb("seek", "move a group in one topic", _seek, _seek_arguments,
          example="cometmq group seek billing orders --to -1h"),
     Verb("clone", "let one group go on where another is", _clone, _clone_arguments),
+    Verb("mode", "let members that ask their broker for work pop messages, or pull queues", _mode, _mode_arguments),
     Verb("producers", "who is connected to send", _producers, _producers_arguments),
 )  # fmt: skip

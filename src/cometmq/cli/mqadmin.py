@@ -45,6 +45,7 @@ ALIASES: Final[dict[str, Row]] = {
     "consumerStatus": ("group describe", {"g": "1", "i": "", "s": "", "b": ""}),
     "resetOffsetByTime": ("group seek --yes", {"g": "1", "t": "2", "s": "--to", "f": "", "b": "", "q": "", "o": ""}),
     "skipAccumulatedMessage": ("group seek --yes --to latest", {"g": "1", "t": "2", "f": ""}),
+    "setConsumeMode": ("group mode", {"g": "1", "t": "2", "m": "mode", "q": "--share", "b": "", "c": ""}),
     "cloneGroupOffset": ("group clone --yes", {"s": "1", "d": "2", "t": "--topic", "o": ""}),
     "queryMsgById": ("message get", {"i": "1", "t": "--topic", "c": "", "g": "", "d": "", "s": "", "u": "", "f": ""}),
     "queryMsgByUniqueKey": ("message get", {"i": "1", "t": "--topic", "c": "", "g": "", "d": "", "a": "", "s": "",
@@ -115,6 +116,8 @@ def translate(name: str, rest: list[str]) -> list[str]:
         return ["group", "list", "-o", "wide", *options]
     if name == "deleteSubGroup" and given.get("r", "false") != "true":
         options.append("--keep-offsets")
+    if name == "setConsumeMode":
+        arguments[3] = given.get("m", "pop").lower()
     return [*command.split(), *[arguments[number] for number in sorted(arguments)], *options]
 
 
