@@ -10,7 +10,7 @@ import logging
 import os
 import random
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from cometmq.client.messages import Message
 from cometmq.client.options import StartFrom
 from cometmq.client.outcomes import Retry
 from cometmq.client.producer import Producer
+from cometmq.client.push import PushConsumer
 from cometmq.errors import CometError
 from cometmq.testing import Cluster
 from tests.compat.harness.remoting import create_topic
@@ -35,6 +36,7 @@ SOAK = bool(os.environ.get("COMETMQ_SOAK"))
 BROKER_KILLS = 20 if SOAK else 4
 NAMESRV_RESTARTS = 10 if SOAK else 2
 FAULT_ROUNDS = 200 if SOAK else 25
+QUEUES = 4
 SEED = int(os.environ.get("COMETMQ_SEED") or random.SystemRandom().randrange(1 << 32))
 
 # Short limits, so that a run sees many failures; long enough for a starved machine to get something done.
@@ -72,7 +74,7 @@ class Load:
     def __init__(self, topic: str) -> None:
         self.history = History()
         self.failures: list[CometError] = []
-        self._topic = topic
+        self.topic = topic
         self._stopping = False
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -86,11 +88,11 @@ class Load:
             self.history.send(body, lane if ordered else None)
             try:
                 if soon:
-                    await producer.send_soon(self._topic, body.encode())
+                    await producer.send_soon(self.topic, body.encode())
                 elif ordered:
-                    await producer.send(self._topic, body.encode(), ordering_key=lane)
+                    await producer.send(self.topic, body.encode(), ordering_key=lane)
                 else:
-                    await producer.send(self._topic, body.encode())
+                    await producer.send(self.topic, body.encode())
             except CometError as error:
                 self.failures.append(error)
                 await asyncio.sleep(0.02)
@@ -117,31 +119,84 @@ class Load:
 
 
 @asynccontextmanager
-async def loaded(
-    namesrv: str, topic: str, *, ordered: bool, fail: Callable[[], bool] = lambda: False
-) -> AsyncIterator[Load]:
-    """Producers and a consumer in two clients, as in real life."""
-    async with Client(namesrv, **CLIENT) as sending, Client(namesrv, **CLIENT) as receiving:
-        load = Load(topic)
-        consumer = receiving.push_consumer(f"{topic}_g", **CONSUMER)
+async def receiving(
+    namesrv: str, load: Load, *, ordered: bool, fail: Callable[[], bool]
+) -> AsyncIterator[PushConsumer]:
+    """One member of the group."""
+    async with Client(namesrv, **CLIENT) as client:
+        consumer = client.push_consumer(f"{load.topic}_g", **CONSUMER)
 
-        @consumer.on(topic, ordered=ordered)
+        @consumer.on(load.topic, ordered=ordered)
         async def handle(message: Message[bytes]) -> None:
             failed = fail()
             load.received(message, failed=failed)
             if failed:
                 raise Retry
 
-        async with (
-            sending.producer(f"{topic}_p", topics=(topic,), **PRODUCER) as producer,
-            consumer,
-        ):
-            producer.add_hook(Attempts(load.history))
-            load.begin(producer, 4, "ordered" if ordered else "plain")
-            if not ordered:
-                load.begin(producer, 4, "soon", soon=True)
-            yield load
-            await load.end()
+        async with consumer:
+            yield consumer
+
+
+class Guest:
+    """A second member, which comes and goes."""
+
+    def __init__(self, make: Callable[[], AbstractAsyncContextManager[PushConsumer]], topic: str) -> None:
+        self._make = make
+        self._topic = topic
+        self._present: AbstractAsyncContextManager[PushConsumer] | None = None
+        self.host: PushConsumer | None = None
+
+    @property
+    def is_present(self) -> bool:
+        return self._present is not None
+
+    async def come_or_go(self) -> None:
+        """Returns when all queues have one owner again. A bad network makes members take queues from each other
+        whenever a broker misses one of them."""
+        members = [self.host]
+        if self._present is None:
+            self._present = self._make()
+            members.append(await self._present.__aenter__())
+        else:
+            await self.go()
+
+        def settled() -> bool:
+            owned = [queue for member in members if member for queue in member.queues if queue.topic == self._topic]
+            return len(owned) == len(set(owned)) == QUEUES
+
+        await until(settled, "every queue to have one owner")
+
+    async def go(self) -> None:
+        present, self._present = self._present, None
+        if present is not None:
+            await present.__aexit__(None, None, None)
+
+
+@asynccontextmanager
+async def loaded(
+    namesrv: str, topic: str, *, ordered: bool, fail: Callable[[], bool] = lambda: False
+) -> AsyncIterator[tuple[Load, Guest]]:
+    """Producers and consumers in clients of their own, as in real life."""
+    load = Load(topic)
+
+    def member() -> AbstractAsyncContextManager[PushConsumer]:
+        return receiving(namesrv, load, ordered=ordered, fail=fail)
+
+    guest = Guest(member, topic)
+    async with (
+        Client(namesrv, **CLIENT) as client,
+        client.producer(f"{topic}_p", topics=(topic,), **PRODUCER) as producer,
+        member() as guest.host,
+    ):
+        producer.add_hook(Attempts(load.history))
+        load.begin(producer, 4, "ordered" if ordered else "plain")
+        if not ordered:
+            load.begin(producer, 4, "soon", soon=True)
+        yield load, guest
+        if guest.is_present:
+            load.history.share(True)
+            await guest.go()
+        await load.end()
 
 
 def whole(main: Callable[[], Coroutine[Any, Any, None]], caplog: pytest.LogCaptureFixture) -> None:
@@ -172,10 +227,10 @@ def test_clients_outlive_killed_brokers_and_restarted_name_servers(
     seeded = random.Random(SEED)
     namesrv = CometNameServer(tmp_path).start()
     broker = CometBroker(tmp_path, namesrv.address, {"brokerFastFailureEnable": False}).start()
-    create_topic(broker.address, "T", 4)
+    create_topic(broker.address, "T", QUEUES)
 
     async def main() -> None:
-        async with loaded(namesrv.address, "T", ordered=ordered) as load:
+        async with loaded(namesrv.address, "T", ordered=ordered) as (load, _):
             events = ["broker"] * BROKER_KILLS + ["namesrv"] * NAMESRV_RESTARTS
             seeded.shuffle(events)
             for event in events:
@@ -233,16 +288,20 @@ def test_a_bad_network_loses_nothing_and_keeps_order(ordered: bool, caplog: pyte
     seeded = random.Random(SEED)
 
     async def main() -> None:
-        async with Cluster(topics=["T"]) as cluster:
+        async with Cluster(topics=["T"], queues=QUEUES) as cluster:
             port = int(cluster.brokers[0].address.rpartition(":")[2])
             async with (
                 Detour.around(cluster.namesrv, port) as detour,
-                loaded(detour.address, "T", ordered=ordered, fail=lambda: seeded.random() < 0.01) as load,
+                loaded(detour.address, "T", ordered=ordered, fail=lambda: seeded.random() < 0.01) as (load, guest),
             ):
                 for _ in range(FAULT_ROUNDS):
                     goal = load.history.acked + 20
                     await until(lambda goal=goal: load.history.acked >= goal, "20 more acks")  # type: ignore[misc]
                     await misbehave(detour, seeded, load)
+                    if seeded.random() < 0.3:
+                        load.history.share(True)
+                        await guest.come_or_go()
+                        load.history.share(guest.is_present)
             load.history.check()
             assert load.history.acked >= 20 * FAULT_ROUNDS
 

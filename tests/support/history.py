@@ -4,13 +4,14 @@
     history.send("7", lane="customer")       before a send; `attempt` for every time that it goes out
     history.ack("7")                         its receipt came; otherwise nobody knows whether it is stored
     history.disturb()                        something happened after which messages may be delivered again
+    history.share(True)                      from now on members share queues, and take them from each other
     history.receive("7", place)              a handler has it; `place` is where it is stored
     history.check()
 
     lost         acked and never received
     invented     received and never sent
     stored twice without a second attempt
-    delivered twice without a disturbance, or a failure of its handler, in between
+    delivered twice without a disturbance, another member, or a failure of its handler in between
     out of order: within a lane, first deliveries do not come in the order of sending
 """
 
@@ -37,6 +38,7 @@ class Delivery:
     place: Place
     number: int
     era: int
+    shared: bool
     failed: bool = False
 
 
@@ -46,6 +48,7 @@ class History:
         self.invented: list[str] = []
         self.deliveries = 0
         self.era = 0
+        self._shared = False
 
     def send(self, body: str, lane: str | None = None) -> None:
         assert body not in self.sent, f"{body} is sent twice: the history could not tell them apart"
@@ -60,13 +63,17 @@ class History:
     def disturb(self) -> None:
         self.era += 1
 
+    def share(self, shared: bool) -> None:
+        self.disturb()
+        self._shared = shared
+
     def receive(self, body: str, place: Place, *, failed: bool = False) -> None:
         self.deliveries += 1
         sent = self.sent.get(body)
         if sent is None:
             self.invented.append(body)
         else:
-            sent.deliveries.append(Delivery(place, self.deliveries, self.era, failed))
+            sent.deliveries.append(Delivery(place, self.deliveries, self.era, self._shared, failed))
 
     @property
     def acked(self) -> int:
@@ -103,7 +110,7 @@ def _repeats(body: str, sent: Sent) -> list[str]:
     places: dict[Place, Delivery] = {}
     for delivery in sent.deliveries:
         before = places.get(delivery.place)
-        if before is not None and before.era == delivery.era and not before.failed:
+        if before is not None and before.era == delivery.era and not before.failed and not before.shared:
             faults.append(f"{body}: delivered twice from {delivery.place} for no reason")
         places[delivery.place] = delivery
     # A failed handler makes a new copy of the message; a second attempt may.

@@ -70,6 +70,20 @@ def test_a_second_delivery_needs_a_reason() -> None:
         history.check()
 
 
+def test_members_that_share_queues_may_both_have_a_message() -> None:
+    history = sent("1", "2")
+    history.share(True)
+    history.receive("1", at(0))
+    history.receive("1", at(0))
+    history.share(False)
+    history.receive("1", at(0))
+    history.receive("2", at(1))
+    history.check()
+    history.receive("2", at(1))
+    with pytest.raises(AssertionError, match="2: delivered twice"):
+        history.check()
+
+
 def test_a_failure_explains_one_more_copy() -> None:
     history = sent("1")
     history.receive("1", at(0), failed=True)
