@@ -9,6 +9,7 @@ gone a Java consumer reads on at the replica.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,7 +87,11 @@ def replica_settings(master: Broker, **more: object) -> dict[str, object]:
     return {**PROMPT, "brokerRole": "SLAVE", "brokerId": 1, **more}
 
 
-@pytest.fixture(params=[(one, other) for one in MAKES for other in MAKES], ids=lambda pair: f"{pair[0]}-to-{pair[1]}")
+# RocketMQ's pair shows that the test is right, not that we are: it runs where there is time.
+PAIRS = [(one, other) for one in MAKES for other in MAKES if os.environ.get("COMETMQ_SOAK") or "comet" in (one, other)]
+
+
+@pytest.fixture(params=PAIRS, ids=lambda pair: f"{pair[0]}-to-{pair[1]}")
 def square(request: pytest.FixtureRequest, jars: None, tmp_path: Path) -> Iterator[Square]:
     makes: tuple[Make, Make] = (MAKES[request.param[0]], MAKES[request.param[1]])
     with (
