@@ -24,6 +24,7 @@ from tests.support.net import until
 QUEUE = MessageQueue("broker-a", 0, "T")
 
 
+@pytest.mark.mission("CG-01")
 def test_a_heartbeat_registers_the_consumer_with_all_that_belongs_to_it(tmp_path: Path) -> None:
     async def main() -> None:
         asked = Asked()

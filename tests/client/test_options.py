@@ -6,6 +6,7 @@ from typing import Any, get_type_hints
 
 import pytest
 
+from cometmq.broker.live import load
 from cometmq.client.client import Client
 from cometmq.client.options import (
     MIB,
@@ -42,7 +43,7 @@ def test_the_defaults_of_a_producer_are_rocketmqs() -> None:
     assert (client.call_timeout, client.route_refresh, client.heartbeat_interval) == (3.0, 30.0, 30.0)
 
 
-@pytest.mark.mission("SK-05")
+@pytest.mark.mission("SK-05", "SK-06")
 @pytest.mark.parametrize(
     ("options", "keywords"),
     [(ProducerOptions, ProducerKeywords), (ConsumerOptions, ConsumerKeywords), (ClientOptions, ClientKeywords)],
@@ -77,6 +78,7 @@ def _other(value: Any) -> Any:
     return "Other" if isinstance(value, str) else value
 
 
+@pytest.mark.mission("SK-06")
 def test_the_defaults_of_a_consumer_are_rocketmqs() -> None:
     consumer = Client("127.0.0.1:1").push_consumer("cg")
     options = consumer.options
@@ -103,6 +105,7 @@ def test_the_defaults_of_a_consumer_are_rocketmqs() -> None:
     consumer.subscribe("T", handle)  # consumeMessageBatchMaxSize 1: one, and not in a list
 
 
+@pytest.mark.mission("SK-06")
 def test_keywords_reach_the_consumer() -> None:
     given: dict[str, Any] = {
         it.name: _other(it.default)
@@ -115,6 +118,27 @@ def test_keywords_reach_the_consumer() -> None:
     assert Client("127.0.0.1:1").consumer("cg", "T", **given).options == consumer.options
 
 
+@pytest.mark.mission("SK-06")
+def test_the_transport_keys_of_a_broker_conf_are_read_without_error() -> None:
+    keys = {
+        "serverWorkerThreads": "8",
+        "serverSelectorThreads": "3",
+        "serverCallbackExecutorThreads": "0",
+        "serverOnewaySemaphoreValue": "256",
+        "serverAsyncSemaphoreValue": "64",
+        "serverSocketSndBufSize": "0",
+        "serverSocketRcvBufSize": "0",
+        "serverChannelMaxIdleTimeSeconds": "120",
+        "clientOnewaySemaphoreValue": "65535",
+        "clientAsyncSemaphoreValue": "65535",
+        "clientChannelMaxIdleTimeSeconds": "120",
+        "clientCloseSocketIfTimeout": "true",
+    }
+    shown = load(keys).texts()
+    assert {key: shown[key] for key in keys} == keys
+
+
+@pytest.mark.mission("CC-01")
 @pytest.mark.parametrize(
     ("name", "value", "limit"),
     [

@@ -95,6 +95,7 @@ def golden_requests(code: int) -> list[Command]:
     return [decode(frame, 4, len(frame)) for frame in frames]
 
 
+@pytest.mark.mission("CG-01")
 def test_after_a_heartbeat_the_client_is_listed_with_all_it_said() -> None:
     broker, link = Assembly(), FakeLink("192.0.2.7:4000")
 
@@ -110,6 +111,7 @@ def test_after_a_heartbeat_the_client_is_listed_with_all_it_said() -> None:
     assert listed.subscription_table["T"].sub_version == 1_700_000_000_000_000_000
 
 
+@pytest.mark.mission("CG-01")
 @pytest.mark.parametrize("recorded", golden_requests(Request.HEART_BEAT), ids=lambda request: f"form{request.form}")
 def test_recorded_heartbeats_register_their_producers(recorded: Command) -> None:
     broker, link = Assembly(), FakeLink("192.0.2.2:4000")
