@@ -95,6 +95,7 @@ def record() -> str:
             terminal.close()
             server.terminate()
             server.wait(30)
+            server.stdout.close()
     return "\n".join(shown)
 
 
