@@ -41,8 +41,8 @@ class Follower:
         self.store = store
         self.address: str = ""
         self.connection: _Connection | None = None
-        # When bytes last came from the master and went to it, wall time; for operators.
         self.failures = ThinnedLog(log, store.clock)
+        self.divergences = ThinnedLog(log, store.clock)
         self._clock = store.clock
         self._buffer = bytearray(BUFFER_BYTES)
         self._connecting: asyncio.Task[None] | None = None
@@ -199,8 +199,10 @@ class _Connection(asyncio.BufferedProtocol):
         self._store.wake_dispatch()
 
     def _give_up(self, error: Exception) -> None:
-        what = "diverged from" if isinstance(error, Diverged) else "closed"
-        self._follower.failures.warning(f"{what} master address=%s cause=%s", self.address, error)
+        if isinstance(error, Diverged):
+            self._follower.divergences.warning("diverged from master address=%s cause=%s", self.address, error)
+        else:
+            self._follower.failures.warning("closed master address=%s cause=%s", self.address, error)
         # What came before the error may be in the log already.
         self._store.replicated()
         self.abort()

@@ -48,6 +48,7 @@ class Listener:
         self.store = store
         self.load_ranges = load_ranges
         self.refusals = ThinnedLog(log, store.clock)
+        self.closings = ThinnedLog(log, store.clock)
         self.connections: dict[_Connection, None] = {}
         self._clock = store.clock
         self._server: asyncio.Server | None = None
@@ -61,8 +62,10 @@ class Listener:
         self._server = await loop.create_server(partial(_Connection, self), host, port)
         self.port = self._server.sockets[0].getsockname()[1]
         # Under SYNC_FLUSH replicas get what is on disk, else what is in the log.
-        self.store.on_appended = self.wake
-        self.store.on_flushed = self.wake
+        if self.store.options.sync_flush:
+            self.store.on_flushed = self.wake
+        else:
+            self.store.on_appended = self.wake
 
     async def stop(self) -> None:
         self._stopped = True
@@ -178,7 +181,7 @@ class _Connection(asyncio.Protocol):
 
     def _drop(self, reason: object) -> None:
         """What it says counts no more from now on, not only when the socket is closed."""
-        self._listener.refusals.warning("closed replica peer=%s cause=%s", self.name, reason)
+        self._listener.closings.warning("closed replica peer=%s cause=%s", self.name, reason)
         self.abort()
         self._listener.closed(self)
 
