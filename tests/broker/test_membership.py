@@ -63,10 +63,11 @@ class Witness:
         return reply(command, body=BrokerMemberGroup(BrokerMembers(self.members)).encode())
 
 
-async def seconds(clock: ManualClock, count: int, witness: Witness) -> None:
+async def seconds(clock: ManualClock, count: int, witness: Witness, broker: Broker) -> None:
     """Let so many pass, one by one, each until what it began is done: a heartbeat has come."""
     for _ in range(count):
         before = witness.counts()[Request.BROKER_HEARTBEAT]
+        await until(lambda: not broker.membership._tasks, "what the last second began")
         clock.advance(1)
         await until(lambda: witness.counts()[Request.BROKER_HEARTBEAT] > before, "a heartbeat")  # noqa: B023
 
@@ -78,7 +79,7 @@ def test_a_broker_whose_replicas_act_starts_isolated_and_beats_every_second(tmp_
         async with Witness.listening() as witness:
             settings = {"namesrvAddr": witness.address, **TWO}
             async with running_broker(tmp_path / "a", clock, **settings) as broker:
-                await seconds(clock, 15, witness)
+                await seconds(clock, 15, witness, broker)
                 await until(lambda: witness.counts()[Request.GET_BROKER_MEMBER_GROUP] >= 15)
                 counts = witness.counts()
                 assert counts[Request.BROKER_HEARTBEAT] == 15
@@ -87,7 +88,7 @@ def test_a_broker_whose_replicas_act_starts_isolated_and_beats_every_second(tmp_
                 beat = next(it for it in witness.heard if it.code == Request.BROKER_HEARTBEAT)
                 assert BrokerHeartbeat.decode(beat.ext).heartbeat_timeout_ms == 10_000
                 witness.members = {}
-                await seconds(clock, 1, witness)
+                await seconds(clock, 1, witness, broker)
                 await until(lambda: witness.counts()[Request.REGISTER_BROKER], "registration")
                 await until(lambda: broker.duties.is_on)
                 asked = next(it for it in witness.heard if it.code == Request.REGISTER_BROKER)
@@ -108,6 +109,7 @@ def test_a_broker_whose_replicas_act_starts_isolated_and_beats_every_second(tmp_
             async with running_broker(tmp_path / "c", own, **settings) as broker:
                 key = (broker.config.cluster_name, broker.address)
                 for _ in range(20):
+                    await until(lambda: not broker.membership._tasks)
                     theirs.advance(1)
                     own.advance(1)
                     now_ms = names.state.now_ms()
@@ -214,6 +216,26 @@ def test_a_replica_sends_readers_to_its_master_unless_that_sent_them(tmp_path: P
             assert (nothing.code, nothing.ext["suggestWhichBrokerId"]) == (Response.PULL_RETRY_IMMEDIATELY, "0")
             beyond = await other.pull("TopicA", offset=9, group="g")
             assert (beyond.code, beyond.ext["suggestWhichBrokerId"]) == (Response.PULL_RETRY_IMMEDIATELY, "0")
+
+    run(scene())
+
+
+def test_a_replica_that_has_a_master_is_not_led_away(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with running_group(tmp_path, **ACTING, **BRISK) as group, Peer.of(group.replica) as stranger:
+            follower = group.replica.replication.follower
+            assert follower is not None
+            await until(lambda: follower.is_connected)
+            address = follower.address
+            answer = await stranger.call(Request.EXCHANGE_BROKER_HA_INFO, masterHaAddress="127.0.0.1:1")
+            assert answer.code == 0
+            assert follower.address == address
+            asked = await stranger.call(Request.EXCHANGE_BROKER_HA_INFO)
+            assert "masterHaAddress" not in asked.ext
+            async with Peer.of(group.master) as peer:
+                told = await peer.call(Request.EXCHANGE_BROKER_HA_INFO)
+                assert told.ext["masterHaAddress"] == address
+                assert told.ext["masterAddress"] == group.master.address
 
     run(scene())
 

@@ -258,9 +258,13 @@ class Membership:
             self._broker.following.start()
 
     def master_told(self, info: ExchangeHaInfo) -> None:
-        """A master that comes online says where its log is."""
-        if self._broker.is_replica and info.master_ha_address:
+        """A master that comes online says where its log is. Who has a master believes nobody else."""
+        if not (self._broker.is_replica and self._broker.config.acting_master_enabled and info.master_ha_address):
+            return
+        if self._links_up() == 0:
             self._broker.replication.follow(info.master_ha_address)
+        else:
+            logger.warning("kept master, not following address=%s", info.master_ha_address)
 
     # Out of isolation
 
