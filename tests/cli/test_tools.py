@@ -23,6 +23,7 @@ from cometmq.store.disk import OsDisk
 from cometmq.store.puts import AppendRequest
 from cometmq.wire.codes import Response
 from tests.cli.conftest import Comet
+from tests.support.golden import copy_golden_store
 from tests.support.whole_store import open_store
 
 # Output
@@ -227,3 +228,14 @@ def test_rebuild_leaves_a_store_alone_that_a_broker_uses(lonely: Comet, tmp_path
     store.close()
     assert ran.code == 3
     assert (tmp_path / "consumequeue").exists() or not list(tmp_path.glob("replaced-*"))
+
+
+def test_rebuilt_queues_of_a_java_store_are_byte_for_byte_its_own(lonely: Comet, tmp_path: Path) -> None:
+    root = copy_golden_store("clean", tmp_path / "store")
+    done = lonely.good("store", "rebuild", root, "--yes", "-o", "json").json
+    assert done["problems"] == 0
+    before = Path(done["replaced"]) / "consumequeue"
+    files = [file.relative_to(before) for file in before.rglob("*") if file.is_file()]
+    assert len(files) > 10
+    for file in files:
+        assert (root / "consumequeue" / file).read_bytes() == (before / file).read_bytes(), file
