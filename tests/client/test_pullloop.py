@@ -2,14 +2,13 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cometmq import Client, Message, MessageQueue
+from cometmq import Message, MessageQueue
 from cometmq.client.pulling import PullStatus, pull, read
 from cometmq.client.subscriptions import matches, subscribe
 from cometmq.clock import ManualClock
@@ -23,26 +22,11 @@ from cometmq.wire.properties import encode as encode_properties
 from cometmq.wire.sysflag import INNER_BATCH, NEEDS_UNWRAP
 from tests.conftest import run
 from tests.support.brokers import stored
-from tests.support.clusters import RealCluster, real_cluster
-from tests.support.consuming import Asked, Got, cache_of, committed, member_of, quick, send
+from tests.support.clusters import real_cluster
+from tests.support.consuming import Asked, Got, behind_proxy, cache_of, committed, member_of, quick, send
 from tests.support.net import until
-from tests.support.tcp_proxy import TcpProxy
 
 QUEUE = MessageQueue("broker-a", 0, "T")
-
-
-@asynccontextmanager
-async def behind_proxy(client: Client, cluster: RealCluster, broker: str) -> AsyncIterator[TcpProxy]:
-    """Let a client that knows its routes reach one broker through a proxy only."""
-    target = next(one for one in cluster.brokers if one.config.broker_name == broker)
-    async with TcpProxy.before(int(target.address.rpartition(":")[2])) as proxy:
-        for route in client.instance._routes.values():
-            for data in route.data.broker_datas:
-                if data.broker_name == broker:
-                    data.broker_addrs = {0: f"127.0.0.1:{proxy.port}"}
-                    client.instance.brokers.learn(route.data)
-        client.instance.net.drop(target.address, "there is another way now")
-        yield proxy
 
 
 @pytest.mark.mission("CC-03")

@@ -11,6 +11,8 @@
 
 import asyncio
 from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 from cometmq import Message, StartFrom
@@ -25,13 +27,15 @@ from cometmq.wire.bodies import MessageQueue
 from cometmq.wire.codes import Request
 from cometmq.wire.command import Command
 from cometmq.wire.headers import PullMessage
-from tests.support.net import until
+from tests.support.clusters import RealCluster
+from tests.support.tcp_proxy import TcpProxy
 
 QUICK: dict[str, Any] = {
     "start": StartFrom.FIRST,
     "first_pull_delay": 0.0,
     "rebalance_retry": 0.05,
     "commit_interval": 0.05,
+    "lock_timeout": 20.0,
 }
 PATIENCE_S = 25.0
 
@@ -53,7 +57,7 @@ def cache_of(consumer: Any, topic: str = "T", queue_id: int = 0, broker: str = "
 async def send(client: Client, topic: str, count: int, queue_id: int | None = 0, **message: Any) -> list[bytes]:
     """`count` messages with their number as body; `queue_id` None: to all queues in turn."""
     bodies = [b"%d" % number for number in range(count)]
-    async with client.producer("senders") as producer:
+    async with client.producer("senders", timeout=PATIENCE_S) as producer:
         if queue_id is None:
             for body in bodies:
                 await producer.send(topic, body, **message)
@@ -64,6 +68,20 @@ async def send(client: Client, topic: str, count: int, queue_id: int | None = 0,
 
 async def queue_of(producer: Producer[Any], topic: str, queue_id: int) -> MessageQueue:
     return next(queue for queue in await producer.queues(topic) if queue.queue_id == queue_id)
+
+
+@asynccontextmanager
+async def behind_proxy(client: Client, cluster: RealCluster, broker: str) -> AsyncIterator[TcpProxy]:
+    """Let a client that knows its routes reach one broker through a proxy only."""
+    target = next(one for one in cluster.brokers if one.config.broker_name == broker)
+    async with TcpProxy.before(int(target.address.rpartition(":")[2])) as proxy:
+        for route in client.instance._routes.values():
+            for data in route.data.broker_datas:
+                if data.broker_name == broker:
+                    data.broker_addrs = {0: f"127.0.0.1:{proxy.port}"}
+                    client.instance.brokers.learn(route.data)
+        client.instance.net.drop(target.address, "there is another way now")
+        yield proxy
 
 
 class Got:
@@ -136,7 +154,3 @@ async def advance_until(clock: ManualClock, condition: Any, what: str, step_s: f
         clock.advance(step_s)
         await asyncio.sleep(0.003)
     raise AssertionError(f"{what} did not become true within {steps * step_s} s of the clock")
-
-
-async def settled(condition: Any, what: str = "the condition") -> None:
-    await until(condition, what)
