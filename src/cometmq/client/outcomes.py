@@ -48,7 +48,11 @@ class Retry(Exception):
     the queue rests so long, 10 ms to 30 s."""
 
     def __init__(self, after: float | timedelta | None = None, *, done: int = 0) -> None:
-        self.after = after.total_seconds() if isinstance(after, timedelta) else after
+        seconds: object = after.total_seconds() if isinstance(after, timedelta) else after
+        # Said to the handler, where it counts as its failure: later nobody could do anything with it.
+        if seconds is not None and not (isinstance(seconds, int | float) and seconds >= 0):
+            raise ConfigError(f"a retry after {after!r}: give seconds or a timedelta, 0 or more")
+        self.after: float | None = seconds
         self.done = done
         super().__init__(f"again after {self.after} s" if self.after is not None else "again later")
 
@@ -99,8 +103,6 @@ def judge_error(error: Exception) -> Verdict:
 
 def nearest_level(after_s: float) -> int:
     """The delay level whose time is nearest; of two equally near the longer one."""
-    if after_s < 0:
-        raise ConfigError(f"a retry after {after_s} s: it must be 0 or more")
     above = bisect_left(DELAY_LEVELS_S, after_s)
     if above == 0:
         return 1
