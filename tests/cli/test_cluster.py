@@ -142,6 +142,9 @@ def test_there_are_twenty_five_names_and_each_becomes_a_command_that_exists(come
     assert all(name in comet.good("mqadmin", "--help").out for name in ALIASES)
     for name in ALIASES:
         assert comet(*translate(name, ["-h"])).code == 0, name
+    assert translate("resetOffsetByTime", ["-g", "G", "-t", "T", "-s", "2026-11-15#12:30:00:500"]) == [
+        "group", "seek", "--yes", "G", "T", "--to=2026-11-15T12:30:00.500",
+    ]  # fmt: skip
     unknown = comet("mqadmin", "makeCoffee")
     assert (unknown.code, unknown.err.count("\n")) == (2, 1)
     assert comet("mqadmin", "topicList", "-z", "1").code == 2

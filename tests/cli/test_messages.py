@@ -138,6 +138,9 @@ def test_an_export_can_be_imported(comet: Comet, tmp_path: Path) -> None:
     assert [(one["tag"], one["keys"], one["properties"]) for one in found] == [("t", ["k"], {"x": "1"})] * 2
     assert comet.good("export", first).lines[0]["topic"] == first
     assert comet("import", second, "--file", tmp_path / "none.jsonl").code == 3
+    nowhere = comet("import", "TopicThatIsNotThere", "--file", file)
+    assert (nowhere.code, nowhere.err.count("\n")) == (6, 1)
+    assert comet("import", second, stdin=b"{}\n").code == 2
 
 
 def test_parquet_goes_both_ways_or_says_what_is_missing(comet: Comet, tmp_path: Path) -> None:

@@ -182,6 +182,9 @@ def test_the_doctor_fails_where_a_broker_would(lonely: Comet, tmp_path: Path) ->
     assert ran.code == 1
     assert next(one for one in ran.json if one["check"] == "settings")["state"] == "fail"
     assert lonely("doctor", "-c", tmp_path / "none.conf").code == 3
+    conf.write_text("listenPort=ninety\n")
+    assert lonely("doctor", "--data", tmp_path, "-c", conf).code == 1
+    assert lonely("doctor", "--ports", "x").code == 2
 
 
 # Store

@@ -48,7 +48,7 @@ def main(argv: list[str]) -> int:
 def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", metavar="DIR", help="store directory; default: of -c, else ./data")
     parser.add_argument("-c", "--config", metavar="FILE", help="the broker's settings")
-    parser.add_argument("--ports", metavar="P,P", default="", help="default: 9876 and those of the settings")
+    parser.add_argument("--ports", metavar="P,P", type=_port_list, help="default: 9876 and those of the settings")
     parser.add_argument("--bundle", metavar="FILE", help="write everything into this .tar.gz, without secrets")
 
 
@@ -65,11 +65,18 @@ def _doctor(options: argparse.Namespace) -> int:
     return EXIT_NO if any(one.state == "fail" for one in findings) else 0
 
 
-def _ports(text: str, settings: dict[str, str]) -> tuple[int, ...]:
-    if text:
-        return tuple(serving.port(part.strip()) for part in text.split(","))
-    listen = int(settings.get("listenPort", "10911"))
-    return (9876, listen, listen - 2, listen + 1) if "listenPort" in settings else (9876, listen)
+def _port_list(text: str) -> tuple[int, ...]:
+    return tuple(serving.port(part.strip()) for part in text.split(","))
+
+
+def _ports(given: tuple[int, ...] | None, settings: dict[str, str]) -> tuple[int, ...]:
+    """The name server's; the broker's for clients, two below it and one above it."""
+    listen = settings.get("listenPort", "10911")
+    if given is not None:
+        return given
+    if not listen.isdecimal() or not 2 < int(listen) < 65_535:
+        return (9876,)  # the check of the settings says what is wrong with it
+    return (9876, int(listen), int(listen) - 2, int(listen) + 1)
 
 
 def examine(subject: Subject) -> list[Finding]:

@@ -109,7 +109,7 @@ def translate(name: str, rest: list[str]) -> list[str]:
         if place.isdecimal():
             arguments[int(place)] = text
         elif place.startswith("--"):
-            options.append(f"{place}={text}")
+            options.append(f"{place}={_moment(text)}")
         else:
             options += _special(place, text, given)
     if name == "consumerProgress" and 1 not in arguments:
@@ -135,6 +135,13 @@ def _letters(rest: list[str]) -> dict[str, str]:
         given[letter] = words[place + 1] if has_value else "true"
         place += 2 if has_value else 1
     return given
+
+
+def _moment(text: str) -> str:
+    """RocketMQ writes 2026-11-15#12:30:00:000; anything else is left as it is."""
+    date, hash_sign, clock = text.partition("#")
+    parts = clock.split(":")
+    return f"{date}T{':'.join(parts[:3])}.{parts[3]}" if hash_sign and len(parts) == 4 else text
 
 
 def _special(place: str, text: str, given: dict[str, str]) -> list[str]:

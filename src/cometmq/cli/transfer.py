@@ -157,20 +157,25 @@ async def _import(options: argparse.Namespace) -> None:
     started_s = time.monotonic()
     under_way: list[asyncio.Task[SendReceipt]] = []
     async with client_of(options) as client, client.producer("cometmq-import") as producer:
-        async for found in _objects(options.file):
-            topic = options.topic or found.get("topic")
-            if not topic:
-                raise ConfigError(f"message {progress.count + 1} names no topic: cometmq import TOPIC")
-            if options.rate is not None:
-                due_s = started_s + progress.count / options.rate
-                await asyncio.sleep(max(0.0, due_s - time.monotonic()))
-            body, what = messages.body_of(found), messages.what_of(found)
-            under_way.append(asyncio.create_task(producer.send(topic, body, **what)))
-            progress.step()
-            if len(under_way) >= IN_FLIGHT_MAX:
-                await asyncio.gather(*under_way)
-                under_way.clear()
-        await asyncio.gather(*under_way)
+        try:
+            async for found in _objects(options.file):
+                topic = options.topic or found.get("topic")
+                if not topic:
+                    raise ConfigError(f"message {progress.count + 1} names no topic: cometmq import TOPIC")
+                if options.rate is not None:
+                    due_s = started_s + progress.count / options.rate
+                    await asyncio.sleep(max(0.0, due_s - time.monotonic()))
+                body, what = messages.body_of(found), messages.what_of(found)
+                under_way.append(asyncio.create_task(producer.send(topic, body, **what)))
+                progress.step()
+                if len(under_way) >= IN_FLIGHT_MAX:
+                    await asyncio.gather(*under_way)
+                    under_way.clear()
+            await asyncio.gather(*under_way)
+        finally:
+            for task in under_way:
+                task.cancel()
+            await asyncio.gather(*under_way, return_exceptions=True)
     progress.end()
 
 
