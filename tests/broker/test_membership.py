@@ -171,15 +171,15 @@ def test_a_master_that_comes_back_takes_over_what_its_replica_went_on_with(tmp_p
             for offset in range(5, 11):
                 acting.offsets.commit("g", "TopicA", 0, offset, "")
             acting.offsets.data_version = type(acting.offsets.data_version)(counter=10**6, timestamp=1)
-            acting.delays.offsets[3] = 77
-            acting.delays.confirm({3: 77})
+            acting.delays.offsets[99] = 77  # a level that nobody delivers
+            acting.delays.confirm({99: 77})
             acting.delays.version = acting.offsets.data_version
             common = {"namesrvAddr": names, **TWO, **BRISK}
             async with running_broker(tmp_path / "master", **common) as master:
                 assert master.nameservers.is_isolated
                 await until(lambda: not master.nameservers.is_isolated, "the master is online")
                 assert master.offsets.query("g", "TopicA", 0) == 10
-                assert master.delays.offsets == {3: 77}
+                assert master.delays.offsets[99] == 77
                 assert master.duties.is_on
                 await until(lambda: not acting.membership.is_acting, "the replica gives up")
                 await until(lambda: acting.following.master == master.address)
@@ -216,6 +216,41 @@ def test_a_replica_sends_readers_to_its_master_unless_that_sent_them(tmp_path: P
             assert (nothing.code, nothing.ext["suggestWhichBrokerId"]) == (Response.PULL_RETRY_IMMEDIATELY, "0")
             beyond = await other.pull("TopicA", offset=9, group="g")
             assert (beyond.code, beyond.ext["suggestWhichBrokerId"]) == (Response.PULL_RETRY_IMMEDIATELY, "0")
+
+    run(scene())
+
+
+def test_a_replica_that_cannot_begin_its_duties_tries_again(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with nameserver(tmp_path) as names:
+            common = {"namesrvAddr": names.address, **ACTING, **BRISK}
+            async with running_broker(tmp_path / "replica", **replica(**common)) as alone:
+                real, tries = alone.duties.open, []
+
+                def fail_twice() -> None:
+                    tries.append(1)
+                    if len(tries) < 3:
+                        raise OSError("no space for a wheel")
+                    real()
+
+                alone.duties.open = fail_twice  # type: ignore[method-assign]
+                await until(lambda: alone.membership.is_acting)
+                assert len(tries) == 3
+
+    run(scene())
+
+
+def test_a_master_that_is_silent_counts_as_gone(tmp_path: Path) -> None:
+    async def scene() -> None:
+        clock = ManualClock()
+        async with running_broker(tmp_path / "replica", clock, **replica()) as alone:
+            alone.following.follow("127.0.0.1:3")
+            seen = [alone.membership.is_master_alive]
+            for _ in range(11):
+                clock.advance(1)
+                seen.append(alone.membership.is_master_alive)
+            assert (seen[0], seen[-1]) == (True, False)
+            await until(lambda: alone.following._running is None)
 
     run(scene())
 

@@ -74,11 +74,13 @@ AskPage = Callable[[str, int, DataVersion | None, T | None], Awaitable[tuple[T, 
 
 
 class Following:
-    """`master`: where it is asked; None while nobody knows. What it said and cannot be taken over yet is `waiting`."""
+    """`master`: where it is asked, and last answered at `heard_s`; None while nobody knows. What it said and cannot be
+    taken over yet is `waiting`."""
 
     def __init__(self, broker: Broker) -> None:
         self.master: str | None = None
         self.rounds: int = 0
+        self.heard_s: float = NEVER_S
         self.waiting: list[Act] = []
         self._broker = broker
         self._periods = Periods(broker.clock)
@@ -109,6 +111,7 @@ class Following:
             return
         logger.info("follow master address=%s before=%s", address, self.master)
         self.master = address
+        self.heard_s = self._broker.clock.monotonic()  # by whoever said so
         self.waiting.clear()
         self._everything_s = NEVER_S
         if address is not None and "master" in self._periods:
@@ -157,7 +160,7 @@ class Following:
             else:
                 if act is not None:
                     waiting.append(act)
-        if waiting:
+        if waiting or not parts:
             self._log_end = await self._end_of_log(master)
             self.waiting = waiting
         return failures == 0
@@ -273,6 +276,8 @@ class Following:
     async def call(self, address: str, code: int, ext: dict[str, str] | None = None) -> Command:
         """Ask another broker at its fast port; RequestError if it refuses."""
         answer = await self._broker.client.call(fast_address(address), new_request(code, ext or {}), CALL_S)
+        if address == self.master:
+            self.heard_s = self._broker.clock.monotonic()
         if answer.code != Response.SUCCESS:
             raise RequestError(answer.code, f"{REQUEST_NAMES[code]} was refused: {answer.remark}")
         return answer

@@ -54,6 +54,8 @@ logger = logging.getLogger(__name__)
 
 RETRY_S: Final = 1.0
 SEEK_S: Final = 3.0
+# A master that is asked every 3 s and does not answer for so long counts as gone.
+SILENT_S: Final = 10.0
 # How long one attempt to come online waits for replication to be connected.
 LINK_S: Final = 5.0
 LOOK_S: Final = 0.05
@@ -68,6 +70,7 @@ class Membership:
         self._broker = broker
         self._periods = Periods(broker.clock)
         self._address_min: str | None = None
+        self._is_settled: bool = True
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._turn = asyncio.Lock()
         self._log_failures = ThinnedLog(logger, broker.clock)
@@ -86,7 +89,10 @@ class Membership:
     def is_master_alive(self) -> bool:
         if self._broker.config.acting_master_enabled:
             return self.id_min == MASTER_ID
-        return self._broker.following.master is not None or self._links_up() > 0
+        if self._links_up() > 0:
+            return True
+        following = self._broker.following
+        return following.master is not None and self._broker.clock.monotonic() - following.heard_s < SILENT_S
 
     def registered(self, master: str | None, ha_address: str | None) -> None:
         """What a name server says to a replica that registers."""
@@ -212,17 +218,25 @@ class Membership:
         if not config.acting_master_enabled or config.broker_id == MASTER_ID:
             return
         async with self._turn:
-            if (id_min, address) == (self.id_min, self._address_min):
+            if (id_min, address) == (self.id_min, self._address_min) and self._is_settled:
                 return
             logger.info("first member id=%d address=%s before=%d", id_min, address, self.id_min)
             self.id_min, self._address_min = id_min, address
-            if id_min == MASTER_ID:
-                await self._resign()
-                await self._follow(address, ha_address)
-                self._broker.longpoll.wake_all()
-            else:
-                self._leave_master()
-                await (self._act() if id_min == config.broker_id else self._resign())
+            self._is_settled = False
+            try:
+                await self._settle(id_min, address, ha_address)
+                self._is_settled = True
+            except (CometError, OSError) as error:
+                logger.error("fail to change duties, try again cause=%s", error)
+
+    async def _settle(self, id_min: int, address: str, ha_address: str | None) -> None:
+        if id_min == MASTER_ID:
+            await self._resign()
+            await self._follow(address, ha_address)
+            self._broker.longpoll.wake_all()
+        else:
+            self._leave_master()
+            await (self._act() if id_min == self._broker.config.broker_id else self._resign())
 
     def _leave_master(self) -> None:
         self._broker.following.follow(None)

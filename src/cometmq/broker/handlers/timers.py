@@ -15,6 +15,7 @@ from cometmq.broker.table import Entry
 from cometmq.broker.timermessages import RecallHandle, recalling
 from cometmq.errors import RequestError
 from cometmq.net.connection import Connection
+from cometmq.store import timerfollowing
 from cometmq.store.results import PUT_STATUS_NAMES
 from cometmq.wire.codes import Request, Response
 from cometmq.wire.command import Command, reply
@@ -92,20 +93,22 @@ def _handle_of(broker: Broker, header: RecallMessage) -> RecallHandle:
 
 
 def progress(broker: Broker, connection: Connection, request: Command) -> Command:
-    """As it is on disk: seven numbers, see `store/timercheck.py`."""
-    _check_open(broker)
+    """As it is on disk: seven numbers, see `store/timercheck.py`. A replica has its master's."""
+    _check_enabled(broker)
+    if not broker.timers.is_open:
+        return reply(request, body=timerfollowing.noted(broker.disk, broker.store.options).packed())
     return reply(request, body=broker.timers.files.check.saved.packed())
 
 
 def counts(broker: Broker, connection: Connection, request: Command) -> Command:
     """How many messages of each topic wait."""
-    _check_open(broker)
+    _check_enabled(broker)
     return reply(request, body=broker.timers.counts.snapshot()())
 
 
-def _check_open(broker: Broker) -> None:
-    if not broker.timers.is_open:
-        raise RequestError(Response.SYSTEM_ERROR, "this broker has no timers: timerWheelEnable=false, or a replica")
+def _check_enabled(broker: Broker) -> None:
+    if not broker.config.timer_wheel_enabled:
+        raise RequestError(Response.SYSTEM_ERROR, "this broker has no timers: timerWheelEnable=false")
 
 
 HANDLERS: Final = {
