@@ -12,6 +12,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from cometmq import json_codec
 from cometmq.sync import Client
 from cometmq.testing import SyncCluster
@@ -63,6 +65,7 @@ def rows(database: Path, query: str) -> list[Any]:
         return connection.execute(query).fetchall()
 
 
+@pytest.mark.mission("AD-01")
 def test_each_effect_happens_once_although_the_consumer_is_killed_twenty_times(tmp_path: Path) -> None:
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
