@@ -95,9 +95,9 @@ def judge_error(error: Exception) -> Verdict:
     """What a handler means that raised."""
     if isinstance(error, Retry):
         level = nearest_level(error.after) if error.after is not None else BROKER_DECIDES
-        return Verdict(FAILED, Outcome.LATER, error.done, level, error.after, error)
+        return Verdict(FAILED, Outcome.LATER, max(0, error.done), level, error.after, error)
     if isinstance(error, Reject):
-        return Verdict(FAILED, Outcome.LATER, error.done, DEAD_LETTER, None, error)
+        return Verdict(FAILED, Outcome.LATER, max(0, error.done), DEAD_LETTER, None, error)
     return Verdict(EXCEPTION, Outcome.LATER, error=error)
 
 
