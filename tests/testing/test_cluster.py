@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from cometmq import StartFrom
+from cometmq.broker.server import Broker
 from cometmq.errors import CometError, ConfigError, NotRunning
-from cometmq.testing import Cluster, SyncCluster
+from cometmq.testing import Cluster, EmbeddedBroker, MovableClock, SyncCluster
 from tests.conftest import run
 
 
@@ -179,6 +180,32 @@ def test_arguments_that_cannot_be_are_refused_and_a_failed_start_leaves_nothing(
     before = threading.active_count()
     run(check())
     assert threading.active_count() == before
+
+
+class Unlucky(EmbeddedBroker):
+    """Another process takes its port, some times."""
+
+    bad_luck = 2
+
+    async def _started(self) -> Broker:
+        if self.bad_luck:
+            self.bad_luck -= 1
+            raise CometError("cannot listen") from OSError("address in use")
+        return await super()._started()
+
+
+def test_a_port_that_is_taken_in_the_last_moment_is_not_the_end(tmp_path: Path) -> None:
+    async def check() -> None:
+        broker = Unlucky("broker-a", tmp_path, {}, MovableClock())
+        await broker.start()
+        address = broker.address
+        await broker.stop()
+        broker.bad_luck = 1
+        with pytest.raises(CometError, match="cannot listen"):
+            await broker.start()  # now it is known at its address, and another one would be wrong
+        assert broker.address == address
+
+    run(check())
 
 
 def test_the_sync_cluster_serves_without_asyncio() -> None:

@@ -12,6 +12,7 @@ Killing a broker: its connections break without a word, and its directory is put
 byte for byte what the kernel had of a process killed with SIGKILL. The rest of the object is stopped behind the scenes.
 """
 
+import contextlib
 import shutil
 import tempfile
 from collections.abc import Iterable, Mapping
@@ -25,12 +26,14 @@ from cometmq.broker.server import Broker
 from cometmq.client.client import Client
 from cometmq.client.messages import Message
 from cometmq.client.options import ClientKeywords
-from cometmq.errors import ConfigError, NotRunning
+from cometmq.errors import CometError, ConfigError, NotRunning
 from cometmq.nameserver import live as nameserver_live
 from cometmq.nameserver.server import NameServer
 from cometmq.testing.clock import MovableClock
 
 Setting = str | int | float | bool
+
+FREE_PORT_ATTEMPTS: Final = 5
 
 SMALL: Final[dict[str, Setting]] = {
     "mappedFileSizeCommitLog": 4 << 20,
@@ -112,11 +115,22 @@ class EmbeddedBroker:
         """Serve, and be known to the name server when this returns."""
         if self._server is not None:
             return
+        attempts = FREE_PORT_ATTEMPTS if not self._settings.get("listenPort") else 1
+        for left in reversed(range(attempts)):
+            try:
+                self._server = await self._started()
+            except CometError as error:
+                if not left or not isinstance(error.__cause__, OSError):
+                    raise
+                continue  # another process took the port that was free
+            self._settings["listenPort"] = self._server.port
+            return
+
+    async def _started(self) -> Broker:
         texts = {"storePathRootDir": str(self.directory / "store"), "brokerName": self.name} | self._settings
         server = Broker(broker_live.load({key: _text(value) for key, value in texts.items()}), self._clock)
         await server.start()
-        self._server = server
-        self._settings["listenPort"] = server.port
+        return server
 
     async def stop(self) -> None:
         """As an operator stops it: everything is saved."""
@@ -132,7 +146,7 @@ class EmbeddedBroker:
         await server.server.stop(0)
         await server.fast_server.stop(0)
         left = self.directory / "left"
-        shutil.copytree(self.directory / "store", left, ignore=_vanished)
+        shutil.copytree(self.directory / "store", left, copy_function=_copy)
         await server.stop()
         shutil.rmtree(self.directory / "store")
         left.rename(self.directory / "store")
@@ -278,9 +292,10 @@ class Cluster:
         return Client(self.namesrv, clock=self.clock)
 
 
-def _vanished(directory: str, names: list[str]) -> list[str]:
+def _copy(source: str, target: str) -> None:
     """Temporary files may go while we copy."""
-    return [name for name in names if not Path(directory, name).exists()]
+    with contextlib.suppress(FileNotFoundError):
+        shutil.copy2(source, target)
 
 
 def _text(value: object) -> str:
