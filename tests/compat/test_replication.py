@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.compat.harness import remoting
+from tests.compat.harness.admin import MqAdmin
 from tests.compat.harness.processes import wait_until
 from tests.compat.harness.programs import consume, send
 from tests.compat.harness.servers import MAKES, Broker, CometNameServer, Make
@@ -92,7 +93,7 @@ PAIRS = [(one, other) for one in MAKES for other in MAKES if os.environ.get("COM
 
 
 @pytest.fixture(params=PAIRS, ids=lambda pair: f"{pair[0]}-to-{pair[1]}")
-def square(request: pytest.FixtureRequest, jars: None, tmp_path: Path) -> Iterator[Square]:
+def square(request: pytest.FixtureRequest, jars: None, tmp_path: Path, topic: str) -> Iterator[Square]:
     makes: tuple[Make, Make] = (MAKES[request.param[0]], MAKES[request.param[1]])
     with (
         CometNameServer(tmp_path).start() as namesrv,
@@ -101,8 +102,8 @@ def square(request: pytest.FixtureRequest, jars: None, tmp_path: Path) -> Iterat
     ):
         for broker in (master, replica):
             broker.directory.mkdir()
-        master.launch()
-        master.wait_ready()
+        master.start()
+        remoting.create_topic(master.address, topic, queues=QUEUES)
         replica.start()
         yield Square(namesrv.address, master, replica)
 
@@ -131,13 +132,15 @@ def knows_topic(broker: Broker, topic: str) -> Callable[[], bool]:
 
 
 @pytest.mark.mission("HA-03")
-def test_a_log_in_two_places(java55: JavaShell, square: Square, topic: str) -> None:
-    remoting.create_topic(square.master.address, topic, queues=QUEUES)
+def test_a_log_in_two_places(java55: JavaShell, mqadmin: MqAdmin, square: Square, topic: str) -> None:
     # An empty replica gets the last segment only: let it begin with the first.
     send(java55, square.namesrv, topic, "first")
     length = await_equal_logs(square)
     send_every_kind(java55, square, topic, 1, batches=100)
     length = await_equal_logs(square, length + (1 << 20))
+    assert "#SlaveNum\t1" in mqadmin("haStatus", "-b", square.master.address).lines
+    own = mqadmin("haStatus", "-b", square.replica.address).lines
+    assert f"#MasterAddr\t127.0.0.1:{square.master.port + 1}" in own
 
     square.replica.kill()
     send_every_kind(java55, square, topic, 2)

@@ -175,7 +175,9 @@ class Following:
 
     async def _topics(self, master: str) -> None:
         table = await self._table(master, self._topic_page)
-        if table.data_version != self._broker.topics.data_version:
+        own = self._broker.topics
+        # A RocketMQ master that makes a topic meanwhile may give the new version with the old table.
+        if table.data_version != own.data_version or table.topic_config_table.keys() != own.table.keys():
             logger.info("took over topics count=%d master=%s", len(table.topic_config_table), master)
             self._broker.topics.follow(table)
 
