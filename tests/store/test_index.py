@@ -162,6 +162,23 @@ def test_a_file_takes_one_entry_less_than_its_room_and_the_next_opens_a_second_f
     ]
 
 
+def test_the_entries_of_one_message_are_chained_and_timed_like_those_of_many() -> None:
+    disk = FakeDisk()
+    clock = ManualClock()
+    index = make_index(disk, clock, index_slots=1, index_entries=8)
+    for number in range(4):  # 7 entries fit; the third message lies in both files
+        index.put("TopicA", number * 100, 10_000 + number * 5000, f"unique{number}", "key", "tag")
+    first, second = (content for _, content in files_below(disk, f"{ROOT}/index"))
+    places = [(0, 0)] * 3 + [(100, 5)] * 3 + [(200, 10)]
+    assert [entry(first, 1, number)[1:] for number in range(1, 8)] == [
+        (offset, seconds, number) for number, (offset, seconds) in enumerate(places)
+    ]
+    assert [entry(second, 1, number)[1:] for number in range(1, 6)] == [
+        (200, 0, 0), (200, 0, 1), (300, 5, 2), (300, 5, 3), (300, 5, 4),
+    ]  # fmt: skip
+    assert index.query("TopicA", "key", 10, *EVER) == [300, 200, 100, 0]
+
+
 @pytest.mark.mission("DI-12")
 def test_three_failed_creations_stop_writes() -> None:
     disk = FakeDisk()
