@@ -243,3 +243,46 @@ def test_a_retry_raised_in_the_loop_says_when(tmp_path: Path) -> None:
             assert cluster.broker.store.queue_bounds("SCHEDULE_TOPIC_XXXX", 4) == (0, 1)  # level 5 is a minute
 
     run(main())
+
+
+def test_a_loop_that_was_left_with_break_is_done_with_its_message(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with real_cluster(tmp_path, "T", queues=1) as cluster, cluster.client() as client:
+            await send(client, "T", 3)
+            async with loop_over(client) as consumer:
+                for expected in range(3):
+                    async for message in consumer:
+                        assert message.offset == expected
+                        assert consumer.unacked == 1
+                        break
+            assert committed(cluster.broker) == 3
+
+    run(main())
+
+
+def test_stop_lets_other_tasks_finish_and_keeps_what_cancelled_ones_had(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with real_cluster(tmp_path, "T", queues=2) as cluster, cluster.client() as client:
+            for queue_id in (0, 1):
+                await send(client, "T", 1, queue_id)
+            gate = asyncio.Event()
+            finished: list[int] = []
+            async with loop_over(client) as consumer:
+
+                async def work() -> None:
+                    async for message in consumer:
+                        await gate.wait()
+                        assert message.queue is not None
+                        finished.append(message.queue.queue_id)
+
+                tasks = [asyncio.create_task(work()) for _ in range(2)]
+                await until(lambda: consumer.unacked == 2)
+                tasks[0].cancel()
+                await asyncio.gather(tasks[0], return_exceptions=True)
+                asyncio.get_running_loop().call_later(0.05, gate.set)
+            await tasks[1]
+            (done,) = finished
+            assert committed(cluster.broker, queue_id=done) == 1
+            assert committed(cluster.broker, queue_id=1 - done) < 1
+
+    run(main())

@@ -54,6 +54,8 @@ T = TypeVar("T")
 Topics: TypeAlias = "str | Sequence[str] | Mapping[str, str]"
 
 UNACKED_MAX: Final = 256
+# How often a consumer that stops looks whether other tasks have finished their messages.
+LOOK_S: Final = 0.05
 
 
 class Delivered(Message[T], Generic[T], frozen=True):
@@ -126,7 +128,8 @@ class Consumer(Generic[T]):
         self.unacked = 0
         self._ready: deque[tuple[ProcessQueue, Held]] = deque()
         self._waiters: deque[asyncio.Future[None]] = deque()
-        self._loops: list[Loop[T]] = []
+        self._loops: dict[asyncio.Task[Any] | None, Loop[T]] = {}
+        self._is_stopping = False
         self._returning: set[asyncio.Task[None]] = set()
         self._member = Member(self.instance, group, self.options)
         self._member.subscribe_retries(self.submit)
@@ -162,20 +165,17 @@ class Consumer(Generic[T]):
 
     def iter(self, timeout: float | None = None) -> "Loop[T]":
         """Messages until the consumer stops, or until none came for `timeout` seconds."""
-        loop = Loop(self, timeout)
-        if self.auto_ack:
-            self._loops.append(loop)
-        return loop
+        return Loop(self, timeout)
 
     async def receive(self, timeout: float | None = None) -> "Delivered[T] | None":  # noqa: ASYNC109
         """The next message, None if none came in time or the consumer stops. It is not acked by itself."""
-        if not self.is_running:
+        if not self.is_running and not self._is_stopping:
             raise NotRunning(f"consumer {self.group} is not running: use `async with`, or await consumer.start()")
         clock = self.instance.clock
         deadline_s = None if timeout is None else clock.monotonic() + timeout
         while (message := self._next()) is None:
             left_s = None if deadline_s is None else deadline_s - clock.monotonic()
-            if self._member.is_stopped or (left_s is not None and left_s <= 0):
+            if self._is_stopping or (left_s is not None and left_s <= 0):
                 return None
             await self._wait(left_s)
         return message
@@ -187,7 +187,7 @@ class Consumer(Generic[T]):
         self._wake(len(held))
 
     def _next(self) -> "Delivered[T] | None":
-        while self._ready and self.unacked < self.max_unacked:
+        while self._ready and self.unacked < self.max_unacked and not self._is_stopping:
             queue, one = self._ready.popleft()
             if not queue.is_owned or one not in queue:
                 continue
@@ -272,19 +272,53 @@ class Consumer(Generic[T]):
         await self._member.start()
 
     async def stop(self) -> None:
-        """Loops end; offsets of what was acked are stored; the group is left. Idempotent."""
+        """Loops end after their message; offsets of what was acked are stored; the group is left. Idempotent."""
         await self._stop(None)
 
     async def _stop(self, error: BaseException | None) -> None:
+        self._is_stopping = True
         if self.is_running:
-            for loop in self._loops:
-                await loop.close(error)
+            await self._leave_loops(error)
             if self._returning:
                 await asyncio.wait(list(self._returning), timeout=self.options.drain_timeout)
         await self._member.stop()
         self._wake(len(self._waiters))
         if self._owns_instance:
             await self.instance.stop()
+
+    async def _leave_loops(self, error: BaseException | None) -> None:
+        """`error` is what ends the loop of the task that we are in; loops of other tasks may finish their message."""
+        self._wake(len(self._waiters))
+        mine = self._loops.pop(asyncio.current_task(), None)
+        if mine is not None:
+            await mine.leave(error)
+        deadline_s = self.instance.clock.monotonic() + self.options.drain_timeout
+        while any(task is not None and not task.done() and loop.is_at_work for task, loop in self._loops.items()):
+            left_s = deadline_s - self.instance.clock.monotonic()
+            if left_s <= 0:
+                break
+            await self._wait(min(left_s, LOOK_S))
+        for task, loop in list(self._loops.items()):
+            if task is not None and task.done() and not task.cancelled():
+                await loop.leave(task.exception())
+
+    def pause(self) -> None:
+        """Fetch nothing more until `resume()`; what is here is handed out."""
+        self._member.is_paused = True
+
+    def resume(self) -> None:
+        self._member.is_paused = False
+
+    async def _enter_loop(self, loop: "Loop[T]") -> None:
+        """A task begins to loop; one that it left before, with `break`, is done with its message."""
+        task = asyncio.current_task()
+        before = self._loops.get(task)
+        if before is not None and before is not loop:
+            await before.leave(None)
+        self._loops[task] = loop
+
+    def _end_loop(self) -> None:
+        self._loops.pop(asyncio.current_task(), None)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -307,19 +341,26 @@ class Loop(Generic[T]):
     def __aiter__(self) -> "Loop[T]":
         return self
 
+    @property
+    def is_at_work(self) -> bool:
+        """Whether a message is in the body of the loop."""
+        return self._current is not None
+
     async def __anext__(self) -> "Delivered[T]":
-        current, self._current = self._current, None
-        if current is not None:
-            await current.ack()
-        message = await self._consumer.receive(self._timeout_s)
+        consumer = self._consumer
+        if consumer.auto_ack:
+            await consumer._enter_loop(self)
+        await self.leave(None)
+        message = await consumer.receive(self._timeout_s)
         if message is None:
+            consumer._end_loop()
             raise StopAsyncIteration
-        if self._consumer.auto_ack:
+        if consumer.auto_ack:
             self._current = message
         return message
 
-    async def close(self, error: BaseException | None) -> None:
-        """The loop was left: its message is done, or failed, or, if the program is cancelled, neither."""
+    async def leave(self, error: BaseException | None) -> None:
+        """The body was left: its message is done, or failed, or, if its task is cancelled, neither."""
         current, self._current = self._current, None
         if current is None or current.slip is None:
             return

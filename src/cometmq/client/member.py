@@ -152,10 +152,6 @@ class Member:
     def is_running(self) -> bool:
         return self.state in (STARTING, RUNNING)
 
-    @property
-    def is_stopped(self) -> bool:
-        return self.state == STOPPED
-
     async def start(self) -> None:
         """Once. After a group name that is taken it may be tried again; any other failure is final."""
         if self.state != NEW:

@@ -41,7 +41,9 @@ LOG_EVERY: Final = 1000
 class PullLoop:
     """`next_offset` is where the next pull begins."""
 
-    __slots__ = ("_asked_s", "_full_count", "_member", "_queue", "_suggested", "_timer", "next_offset", "ordered")
+    __slots__ = (
+        "_asked_s", "_full_count", "_is_failing", "_member", "_queue", "_suggested", "_timer", "next_offset", "ordered",
+    )  # fmt: skip
 
     def __init__(self, member: "Member", queue: ProcessQueue, next_offset: int, ordered: bool) -> None:
         self._member = member
@@ -49,6 +51,7 @@ class PullLoop:
         self._suggested = MASTER_ID
         self._full_count = 0
         self._asked_s = 0.0
+        self._is_failing = False
         self._timer: Timer | None = None
         self.next_offset = next_offset
         self.ordered = ordered
@@ -164,6 +167,7 @@ class PullLoop:
 
     def _take(self, result: PullResult) -> None:
         queue, member = self._queue, self._member
+        self._is_failing = False
         self._suggested = result.suggested_broker_id
         queue.min_offset, queue.max_offset = result.min_offset, result.max_offset
         if result.status is PullStatus.ILLEGAL:
@@ -191,9 +195,10 @@ class PullLoop:
         queue, options = self._queue.queue, self._member.options
         code = error.code if isinstance(error, BrokerError) else 0
         logger.log(
-            logging.DEBUG if code == Response.FLOW_CONTROL else logging.WARNING,
+            logging.DEBUG if self._is_failing or code == Response.FLOW_CONTROL else logging.WARNING,
             "fail pull group=%s topic=%s broker=%s queue=%d offset=%d cause=%s",
             self._member.group, queue.topic, queue.broker_name, queue.queue_id, self.next_offset, error,
         )  # fmt: skip
+        self._is_failing = True
         self._suggested = MASTER_ID if not isinstance(error, BrokerError) else self._suggested
         self._again(FLOW_CONTROL_S if code == Response.FLOW_CONTROL else options.error_delay)

@@ -150,6 +150,13 @@ class PushConsumer:
         """`listener(topic, all its queues, ours)` is called on the event loop when ours change."""
         self._member.add_queue_listener(listener)
 
+    def pause(self) -> None:
+        """Fetch nothing more until `resume()`; what is here is handled."""
+        self._member.is_paused = True
+
+    def resume(self) -> None:
+        self._member.is_paused = False
+
     def _take_retries(self, queue: ProcessQueue, held: Sequence[Held]) -> None:
         """Messages of the retry topic go to the handlers of the topics that they were sent to."""
         by_topic: dict[str, list[Held]] = {}

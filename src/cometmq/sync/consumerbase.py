@@ -40,5 +40,12 @@ class ConsumerBase(Life, Generic[T]):
         self._thread.run(self._inner.start())
 
     def stop(self) -> None:
-        """Loops end; offsets of what was acked are stored; the group is left. Idempotent."""
+        """Loops end after their message; offsets of what was acked are stored; the group is left. Idempotent."""
         self._thread.run(self._inner.stop())
+
+    def pause(self) -> None:
+        """Fetch nothing more until `resume()`; what is here is handed out."""
+        self._thread.call(lambda: self._inner.pause())
+
+    def resume(self) -> None:
+        self._thread.call(lambda: self._inner.resume())

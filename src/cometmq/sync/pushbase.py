@@ -63,6 +63,13 @@ class PushConsumerBase(Life):
         """`listener(topic, all its queues, ours)` is called on the event loop when ours change."""
         self._thread.call(lambda: self._inner.add_queue_listener(listener))
 
+    def pause(self) -> None:
+        """Fetch nothing more until `resume()`; what is here is handled."""
+        self._thread.call(lambda: self._inner.pause())
+
+    def resume(self) -> None:
+        self._thread.call(lambda: self._inner.resume())
+
     def start(self) -> None:
         """Register the group, learn routes, have filters checked, say hello, take queues. Only once."""
         self._thread.run(self._inner.start())
