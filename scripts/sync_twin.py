@@ -26,7 +26,7 @@ TARGET = SOURCE / "cometmq" / "sync"
 # Called by brokers or other parts of the client, not by programs.
 INNER = {
     "on_check", "on_reset", "on_members_changed", "subscriptions", "positions", "running_info", "consume_type",
-    "message_model", "start_from", "settle", "submit", "on_assigned", "instance",
+    "message_model", "start_from", "settle", "submit", "enter_loop", "end_loop", "on_assigned", "instance",
 }  # fmt: skip
 
 
@@ -169,7 +169,8 @@ class Writer:
         elif isinstance(node, ast.AsyncFunctionDef):
             body = [f"return self._thread.run({call})"] if returns != "None" else [f"self._thread.run({call})"]
         else:
-            body = [f"{'return ' if returns != 'None' else ''}self._thread.call(lambda: {call})"]
+            action = call.removesuffix("()") if call.endswith("()") else f"lambda: {call}"
+            body = [f"{'return ' if returns != 'None' else ''}self._thread.call({action})"]
         self._note(ast.parse(returns, mode="eval").body)
         for argument in _arguments(node.args):
             self._note(argument.annotation)

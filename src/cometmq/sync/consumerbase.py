@@ -45,7 +45,7 @@ class ConsumerBase(Life, Generic[T]):
 
     def pause(self) -> None:
         """Fetch nothing more until `resume()`; what is here is handed out."""
-        self._thread.call(lambda: self._inner.pause())
+        self._thread.call(self._inner.pause)
 
     def resume(self) -> None:
-        self._thread.call(lambda: self._inner.resume())
+        self._thread.call(self._inner.resume)

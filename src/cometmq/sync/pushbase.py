@@ -65,10 +65,10 @@ class PushConsumerBase(Life):
 
     def pause(self) -> None:
         """Fetch nothing more until `resume()`; what is here is handled."""
-        self._thread.call(lambda: self._inner.pause())
+        self._thread.call(self._inner.pause)
 
     def resume(self) -> None:
-        self._thread.call(lambda: self._inner.resume())
+        self._thread.call(self._inner.resume)
 
     def start(self) -> None:
         """Register the group, learn routes, have filters checked, say hello, take queues. Only once."""
