@@ -15,6 +15,7 @@ import uvloop
 from cometmq.broker import live
 from cometmq.broker.server import Broker
 from cometmq.clock import ManualClock
+from cometmq.errors import StoreError
 from cometmq.settings import SettingError
 from cometmq.wire.bodies import HaStatus
 from cometmq.wire.codes import Request, Response
@@ -331,3 +332,15 @@ def test_settings_of_roles_and_replication(caplog: pytest.LogCaptureFixture) -> 
     assert len([record for record in caplog.records if "haSlaveFallbehindMax" in record.message]) == 1
     with pytest.raises(SettingError, match="haTransferBatchSize"):
         live.load({"haTransferBatchSize": str(5 << 20)})
+
+
+def test_a_taken_port_is_named_with_the_setting(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with running_broker(tmp_path / "m") as master:
+            assert master.replication.listener is not None
+            port = master.replication.listener.port
+            other = Broker(broker_settings(tmp_path / "other", haListenPort=port))
+            with pytest.raises(StoreError, match=f"cannot listen for replicas on 127.0.0.1:{port}.*set haListenPort"):
+                await other.start()
+
+    run(scene())
