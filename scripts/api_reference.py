@@ -87,8 +87,9 @@ SECTIONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
 # Called by the client's own parts.
 INNER = {
     "on_check", "on_reset", "on_members_changed", "subscriptions", "positions", "running_info", "start_from",
-    "PullConsumer.consume_directly", "settle", "submit", "adopt", "ask", "ask_name_server", "ask_name_servers",
-    "masters", "masters_of", "members", "name_servers", "wrap", "strip", "shown", "instance", "register_producer",
+    "PullConsumer.consume_directly", "settle", "submit", "adopt", "ask", "ask_name_server",
+    "ask_name_servers", "masters", "masters_of", "members", "name_servers", "wrap", "strip", "shown", "instance",
+    "register_producer",
 }  # fmt: skip
 SYNC_NOTE = (
     "Everything here is for asyncio. [`cometmq.sync`](../src/cometmq/sync/__init__.py) has the same names and "

@@ -26,7 +26,7 @@ TARGET = SOURCE / "cometmq" / "sync"
 # Called by brokers or other parts of the client, not by programs.
 INNER = {
     "on_check", "on_reset", "on_members_changed", "subscriptions", "positions", "running_info", "consume_type",
-    "message_model", "start_from", "settle", "submit", "enter_loop", "end_loop", "on_assigned", "instance",
+    "message_model", "start_from", "settle", "submit", "on_assigned", "instance",
 }  # fmt: skip
 
 

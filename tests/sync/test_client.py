@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -72,6 +73,65 @@ def test_a_program_says_itself_what_is_done(cluster: SyncCluster, client: Client
         assert consumer.receive(timeout=0.05) is None
     with client.admin() as admin:
         assert [letter.body for letter in admin.dead_letters("manual-cg")] == [b"bad"]
+
+
+def test_a_message_whose_loop_fails_comes_again_and_one_before_it_does_not(
+    cluster: SyncCluster, client: Client
+) -> None:
+    cluster.create_topic("failing", queues=1)
+    with client.producer("failing-pg") as producer:
+        for number in range(3):
+            producer.send("failing", str(number).encode())
+
+    def fail_at_the_second() -> None:
+        with client.consumer("failing-cg", "failing", start=StartFrom.FIRST) as consumer:
+            for message in consumer.iter(timeout=20):
+                if message.body == b"1":
+                    raise RuntimeError("on purpose")
+
+    with pytest.raises(RuntimeError, match="on purpose"):
+        fail_at_the_second()
+    with client.consumer("failing-cg", "failing") as consumer:
+        first = consumer.receive(timeout=20)
+        assert first is not None
+        assert first.body == b"2", "what was done and what was sent back does not come from the queue again"
+        first.ack()
+    with client.admin() as admin:
+        queues = admin.topic_queues("%RETRY%failing-cg")
+        waiting = sum(stats.count for stats in admin.topic_stats("%RETRY%failing-cg").values())
+        cluster.advance(11)  # the first retry comes after ten seconds
+        found = [message.body for queue in queues for message in admin.read(queue)]
+        while b"1" not in found:
+            found = [message.body for queue in queues for message in admin.read(queue)]
+        assert waiting + len(found) >= 1
+
+
+def test_threads_share_the_messages_and_finish_theirs_when_the_consumer_stops(
+    cluster: SyncCluster, client: Client
+) -> None:
+    cluster.create_topic("shared", queues=2)
+    with client.producer("shared-pg") as producer:
+        for number in range(20):
+            producer.send("shared", str(number).encode())
+    seen: list[int] = []
+    with client.consumer("shared-cg", "shared", start=StartFrom.FIRST) as consumer:
+
+        def loop() -> None:
+            for message in consumer:
+                time.sleep(0.01)
+                seen.append(int(message.body))
+
+        threads = [threading.Thread(target=loop) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        while len(seen) < 20:
+            time.sleep(0.01)
+    for thread in threads:
+        thread.join(20)
+        assert not thread.is_alive()
+    assert sorted(seen) == list(range(20))
+    with client.admin() as admin:
+        assert sum(lag.behind for lag in admin.group_lag("shared-cg", "shared").values()) == 0
 
 
 def test_handlers_run_in_threads_until_the_consumer_is_stopped(cluster: SyncCluster, client: Client) -> None:
