@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
+from cometmq.clock import ManualClock
 from cometmq.wire import properties
+from cometmq.wire.bodies import SubscriptionGroupConfig
 from cometmq.wire.codes import Request
+from tests.broker.test_popping import Popper
 from tests.support.aio import run
 from tests.support.brokers import Peer, add_topic, running_broker, stored
 
@@ -92,5 +95,22 @@ def test_priority_chooses_the_queue(tmp_path: Path, extra: dict[str, str], queue
             assert (answer.code, answer.ext["queueId"]) == (0, str(queue_id))
             (found,) = stored(broker, "TopicA", queue_id)
             assert ("_SYS_MSG_PRIORITY_" in properties.decode(found.properties)) == is_kept
+
+    run(main())
+
+
+@pytest.mark.parametrize("factor", ["100", "0"])
+def test_pops_prefer_high_priorities_as_often_as_the_group_says(tmp_path: Path, factor: str) -> None:
+    async def main() -> None:
+        async with running_broker(tmp_path, ManualClock()) as broker, Popper.at(broker.address) as peer:
+            assert isinstance(peer, Popper)
+            add_topic(broker, "TopicA", queues=16, attributes={"message.type": "PRIORITY"})
+            broker.groups.update([SubscriptionGroupConfig(group_name="g", attributes={"+priority.factor": factor})])
+            for number in range(16):
+                body = b"%02d" % number
+                assert (await peer.send("TopicA", body, properties={"_SYS_MSG_PRIORITY_": str(number)})).code == 0
+            got = [popped.body for _ in range(16) for popped in await peer.pop(count=1)]
+            assert sorted(got) == [b"%02d" % number for number in range(16)]
+            assert (got == sorted(got, reverse=True)) == (factor == "100")
 
     run(main())

@@ -49,7 +49,7 @@ class Attribute:
 
 _BOOLEAN: Final = Attribute(("true", "false"))
 
-# All of RocketMQ 5.5. Those of tiered storage, lite topics and priorities are kept and shown, and do nothing here.
+# All of RocketMQ 5.5. Those of tiered storage and lite topics are kept and shown, and do nothing here.
 TOPIC_ATTRIBUTES: Final[dict[str, Attribute]] = {
     QUEUE_TYPE: Attribute(("BatchCQ", "SimpleCQ"), changeable=False),
     CLEANUP_POLICY: Attribute(("COMPACTION", "DELETE"), changeable=False),

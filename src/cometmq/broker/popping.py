@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from cometmq import names
+from cometmq.broker.attributes import MESSAGE_TYPE
 from cometmq.broker.offsets import NONE
 from cometmq.broker.popwindows import Key, PopWindows, Window
 from cometmq.broker.systemtopics import PERM_READ, PERM_READ_WRITE
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 RETRY_FIRST_SHARE: Final = 0.2
+PRIORITY_FACTOR: Final = "priority.factor"
 FROM_NEWEST: Final = 1
 REVIVED_PER_TURN: Final = 100
 REVIVE_AGAIN_MS: Final = 10_000
@@ -78,19 +80,31 @@ class Popping:
         """Fill the wish. With nothing but `cold`, its pages must be read first."""
         retry = retry_topic(wish.group, wish.topic)
         topics = [wish.topic, retry]
-        if random.random() < RETRY_FIRST_SHARE:  # noqa: S311 - spreads load
+        by_priority = self._is_by_priority(wish)
+        if not by_priority and random.random() < RETRY_FIRST_SHARE:  # noqa: S311 - spreads load
             topics.reverse()
         for topic in topics:
-            for queue_id in self._queues(topic, wish.queue_id if topic == wish.topic else -1):
+            for queue_id in self._queues(topic, wish.queue_id if topic == wish.topic else -1, by_priority):
                 self._pop_queue(wish, Key(topic, wish.group, queue_id))
 
-    def _queues(self, topic: str, queue_id: int) -> list[int]:
+    def _is_by_priority(self, wish: Wish) -> bool:
+        """For topics of messages with priorities, as many times of a hundred as the group says."""
+        topic = self._broker.topics.get(wish.topic)
+        if topic is None or topic.attributes.get(MESSAGE_TYPE) != "PRIORITY":
+            return False
+        group = self._broker.groups.get(wish.group)
+        factor = group.attributes.get(PRIORITY_FACTOR) if group is not None else None
+        return random.random() * 100 < int(factor or 100)  # noqa: S311 - spreads load
+
+    def _queues(self, topic: str, queue_id: int, by_priority: bool = False) -> list[int]:
         config = self._broker.topics.get(topic)
         if config is None or not config.perm & PERM_READ:
             return []
         if queue_id >= 0:
             return [queue_id]
         count = config.read_queue_nums
+        if by_priority:
+            return list(range(count - 1, -1, -1))
         first = random.randrange(count) if count else 0  # noqa: S311 - spreads load
         return [*range(first, count), *range(first)]
 
