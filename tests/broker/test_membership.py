@@ -14,7 +14,7 @@ from cometmq.net.connection import Connection
 from cometmq.net.dispatch import Dispatcher, Family
 from cometmq.net.limits import Limits
 from cometmq.net.server import Server
-from cometmq.wire.bodies import BrokerMemberGroup, BrokerMembers, MessageQueue
+from cometmq.wire.bodies import BrokerMemberGroup, BrokerMembers, KVTable, MessageQueue
 from cometmq.wire.codes import Request, Response
 from cometmq.wire.command import Command, reply
 from cometmq.wire.headers import BrokerHeartbeat, RegisterBroker
@@ -210,6 +210,9 @@ def test_a_replica_sends_readers_to_its_master_unless_that_sent_them(tmp_path: P
             await peer.send("TopicA", b"one")
             await until(lambda: group.is_even and group.replica.store.queue_bounds("TopicA", 0) == (0, 1))
             await follow_now(group.replica)
+            for asked, active in ((peer, "true"), (other, "false")):
+                figures = KVTable.decode((await asked.call(Request.GET_BROKER_RUNTIME_INFO)).body).table
+                assert figures["brokerActive"] == active
             found = await other.pull("TopicA", group="g")
             assert (found.code, found.ext["suggestWhichBrokerId"]) == (0, "0")
             nothing = await other.pull("TopicA", offset=1, group="g", suspend_ms=20_000)

@@ -53,7 +53,7 @@ def _identity(broker: Broker) -> dict[str, object]:
     return {
         "bootTimestamp": broker.stats.started_ms,
         "runtime": _duration(broker.stats.uptime_s()),
-        "brokerActive": "true",
+        "brokerActive": "true" if broker.duties.is_on else "false",
         "brokerVersionDesc": VERSION,
         "startAcceptSendRequestTimeStamp": broker.config.start_accept_send_ms,
     }
