@@ -108,7 +108,7 @@ def test_timers_arrive_in_time_and_in_their_order(java55: JavaShell, equipped: C
     create_topic(equipped.broker.address, topic, queues=1)
     kinds = [f"{how}-{number} {how} {number}" for how in ("ms", "at") for number in (700, 1100, 1500)]
     levels = [f"level-{number} level 1" for number in range(3)]
-    sent = send(java55, namesrv, topic, *kinds, "sec-1 sec 1000", *levels, "rolled ms 3400", "now plain 0")
+    sent = send(java55, namesrv, topic, "now plain 0", *kinds, "sec-1 sec 1000", *levels, "rolled ms 3400")
     consumer = receive(java55, namesrv, topic)
     rows = [consumer.next(ARRIVAL_S) for _ in sent]
     consumer.stop()
