@@ -202,6 +202,7 @@ def test_a_replica_takes_no_message_and_builds_its_queues_itself(tmp_path: Path)
                     theirs = group.master.store.queue_entries(topic, queue_id, 0, 100)
                     assert group.replica.store.queue_entries(topic, queue_id, 0, 100) == theirs
             assert len(group.replica.store.queue_entries("TopicA", 0, 0, 100)) == 10
+            assert group.replica.stats.messages()[0] == group.master.stats.messages()[0] == 40
             found = await other.call(
                 Request.QUERY_MESSAGE, topic="TopicA", key="k7", maxNum=10, beginTimestamp=0, endTimestamp=1 << 60
             )

@@ -69,6 +69,7 @@ from cometmq.net.limits import CLIENT_LIMITS, Limits
 from cometmq.net.server import Server
 from cometmq.store import timerfollowing
 from cometmq.store.background import Background
+from cometmq.store.consumequeues import LMQ_PREFIX
 from cometmq.store.disk import Disk, OsDisk
 from cometmq.store.puts import AppendRequest
 from cometmq.store.results import PutResult
@@ -185,7 +186,7 @@ class Broker:
             self.disk,
             self.clock,
             store_host=self.store_host,
-            on_arrival=self.longpoll.arrived,
+            on_arrival=self._replicated if self.is_replica else self.longpoll.arrived,
             is_batch_topic=self._batch_topics.__contains__,
         )
         self.store.on_failure = self._store_failed
@@ -464,6 +465,14 @@ class Broker:
         took_s = self.clock.monotonic() - began_s
         if took_s * 1000 > SWEEP_MS:
             logger.warning("swept parked pulls slowly took_ms=%d count=%d", took_s * 1000, self.longpoll.count)
+
+    def _replicated(
+        self, topic: str, queue_id: int, next_offset: int, tag_code: int, store_time_ms: int, properties: str
+    ) -> None:
+        """Nobody puts on a replica; what the log brings is counted, without its size, which dispatch does not tell."""
+        if not topic.startswith(LMQ_PREFIX):
+            self.stats.put(topic, queue_id, 1, 0)
+        self.longpoll.arrived(topic, queue_id, next_offset, tag_code, store_time_ms, properties)
 
     def _delivered(self, topic: str, queue_id: int, record_bytes: int) -> None:
         self.stats.put(topic, queue_id, 1, record_bytes)
