@@ -118,6 +118,25 @@ def test_progress_is_asked_for_every_3_s_and_everything_every_60_s(tmp_path: Pat
     run(scene())
 
 
+def test_a_topic_that_the_log_brings_is_asked_for_soon_and_once(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with (
+            running_broker(tmp_path / "m") as master,
+            Peer.of(master) as peer,
+            following(tmp_path / "r", master) as copy,
+        ):
+            await until(lambda: copy.following.rounds == 1 and not copy.following._running)
+            await peer.send("New", b"first")
+            await until(lambda: copy.topics.get("New") is not None)
+            assert [message.body for message in stored(copy, "New")] == [b"first"]
+            await until(lambda: not copy.following._running)
+            asked_s = copy.following._everything_s
+            copy.following.met("New")
+            assert copy.following._everything_s == asked_s > 0
+
+    run(scene())
+
+
 def test_a_table_of_many_pages_is_read_whole(tmp_path: Path) -> None:
     async def scene() -> None:
         async with running_broker(tmp_path / "m") as master:

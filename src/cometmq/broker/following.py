@@ -9,8 +9,9 @@
     61        timer messages that wait      at once, a figure only
     60        progress of timers            when the log is there
 
-The last is asked for every 3 s, everything every 60 s and when a master is found, all from the port of the master that
-pulls do not reach. Nothing goes the other way, but see membership.py.
+The last is asked for every 3 s, everything every 60 s, when a master is found, and when the log brings a message of a
+topic that nobody here knows: all from the port of the master that pulls do not reach. Nothing goes the other way, but
+see membership.py.
 
 "When the log is there": an offset or a progress speaks of messages. Taken over before these are here, it would skip, if
 the master died now, other messages that get their places. So the master is asked last where its log ends, and what it
@@ -64,6 +65,7 @@ PAGE_ENTRIES: Final = 1_000
 # A table that changes while its pages are read is read again, at most so often.
 TABLE_TRIES: Final = 3
 FAST_PORT_BELOW: Final = 2
+MET_MAX: Final = 10_000
 NEVER_S: Final = float("-inf")
 
 Act = Callable[[], object]
@@ -87,6 +89,7 @@ class Following:
         self._running: asyncio.Task[None] | None = None
         self._noting: asyncio.Task[None] | None = None
         self._log_end: int = 0
+        self._met: set[str] = set()
         self._everything_s: float = NEVER_S
         self._progress_s: float = NEVER_S
         self._log_failures = ThinnedLog(logger, broker.clock)
@@ -117,6 +120,15 @@ class Following:
         if address is not None and "master" in self._periods:
             self._look()
 
+    def met(self, topic: str) -> None:
+        """The log has brought a message of a topic that is not known here; ask for it soon, once."""
+        if topic in self._met:
+            return
+        if len(self._met) >= MET_MAX:
+            self._met.clear()
+        self._met.add(topic)
+        self._everything_s = self._progress_s = NEVER_S
+
     def _look(self) -> None:
         self._take_over()
         now_s = self._broker.clock.monotonic()
@@ -130,10 +142,11 @@ class Following:
 
     async def _round(self, master: str, everything: bool) -> None:
         try:
+            met = len(self._met)
             done = await self._ask(master, self._all() if everything else self._some())
             if self.master != master:
                 return
-            if everything and done:
+            if everything and done and len(self._met) == met:
                 self._everything_s = self._broker.clock.monotonic()
             self.rounds += 1
             self._take_over()

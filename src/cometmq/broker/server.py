@@ -472,6 +472,8 @@ class Broker:
         """Nobody puts on a replica; what the log brings is counted, without its size, which dispatch does not tell."""
         if not topic.startswith(LMQ_PREFIX):
             self.stats.put(topic, queue_id, 1, 0)
+            if topic not in self.topics.table:
+                self.following.met(topic)
         self.longpoll.arrived(topic, queue_id, next_offset, tag_code, store_time_ms, properties)
 
     def _delivered(self, topic: str, queue_id: int, record_bytes: int) -> None:
