@@ -104,6 +104,7 @@ def pair(make: str, directory: Path, namesrv: str, store: Path | None = None) ->
     master = make_broker(make, directory / "master", namesrv, brokerRole="SYNC_MASTER")
     if store is not None:
         shutil.copytree(store, master.store)
+        os.sync()  # so that the replica has the disk for itself
     replica = make_broker(make, directory / "replica", namesrv, brokerRole="SLAVE", brokerId=1)
     with master, replica:
         master.start()

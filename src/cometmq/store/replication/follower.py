@@ -28,7 +28,7 @@ BUFFER_BYTES: Final = 1 << 20
 UNFLUSHED_BYTES_MAX: Final = 256 << 20
 UNDISPATCHED_BYTES_MAX: Final = 1 << 30
 # While so much comes at once, a backlog is being sent: the log comes first, its queues now and then.
-FLOWING_BYTES: Final = 64 << 10
+FLOWING_BYTES: Final = 256 << 10
 DISPATCH_S: Final = 0.05
 LOOK_S: Final = 0.02
 TIMER_HAIR_S: Final = 0.001
