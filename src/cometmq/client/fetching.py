@@ -53,7 +53,6 @@ class Fetcher:
         self.queue = queue
         self.position = offset
         self.next_offset = offset
-        self.end_offset = offset
         self.refusal: BrokerError | None = None
         self.last_pull_ms = 0
         self._instance = instance
@@ -78,10 +77,6 @@ class Fetcher:
     @property
     def cached_bytes(self) -> int:
         return self._cached_bytes
-
-    @property
-    def is_paused(self) -> bool:
-        return self._paused
 
     def start(self) -> None:
         if self._task is None:
@@ -158,7 +153,6 @@ class Fetcher:
             lite=True,
         )
         self._reader = result.suggested_broker_id
-        self.end_offset = result.max_offset
         if result.status is PullStatus.ILLEGAL:
             logger.warning(
                 "move group=%s topic=%s broker=%s queue=%d from=%d to=%d: the queue has nothing there",
