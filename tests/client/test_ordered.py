@@ -377,3 +377,26 @@ def test_a_lock_is_asked_for_at_the_master_and_released_when_the_consumer_stops(
             assert await lock(peer, Request.LOCK_BATCH_MQ, "another") == [QUEUE]
 
     run(main())
+
+
+def test_a_queue_that_rests_is_not_disturbed_by_new_messages(tmp_path: Path) -> None:
+    async def main() -> None:
+        clock = ManualClock()
+        seen: list[int] = []
+
+        async def handle(message: Message[bytes]) -> None:
+            seen.append(message.offset)
+            if len(seen) == 1:
+                raise Retry(after=5)
+
+        async with scene(tmp_path, handle, clock, lock_timeout=50) as (_, client, app):
+            await send(client, "T", 1)
+            await until(lambda: seen == [0])
+            await send(client, "T", 2)
+            await until(lambda: cache_of(app).count == 3)
+            await asyncio.sleep(0.05)
+            assert seen == [0]
+            clock.advance(5)
+            await until(lambda: seen == [0, 0, 1, 2])
+
+    run(main())
