@@ -87,7 +87,6 @@ def start_pair(stack: ExitStack, java: JavaShell, makes: tuple[str, str], direct
     send(java, namesrv, topic, *(f"before {number}" for number in range(10)))
     consumer.take(12, timeout_s=WAIT_S)
     consumer.stop()
-    wait_until(lambda: table(master, GET_ALL_DELAY_OFFSET, "offsetTable"), "delay progress", WAIT_S)
     replica = start(stack, makes[1], directory / "replica", namesrv, REPLICA)
     return Pair(namesrv, master, replica, topic)
 
