@@ -22,19 +22,19 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 import msgspec
 
 from cometmq.client.concurrent import give_back_expired
-from cometmq.client.delivery import Delivery, TraceHook, is_fine, reply_body
-from cometmq.client.handlers import Handler, Refused
+from cometmq.client.delivery import Delivery, TraceHook, reply_body
+from cometmq.client.handlers import Handler
 from cometmq.client.instance import Instance
 from cometmq.client.locks import QueueLocks
-from cometmq.client.messages import Message, sent_to
+from cometmq.client.messages import Message
 from cometmq.client.namespaces import strip, wrap
 from cometmq.client.offsets import LocalOffsets, Offsets, RemoteOffsets, first_offset
 from cometmq.client.options import ConsumerOptions
-from cometmq.client.outcomes import DEAD_LETTER, EXCEPTION, NO_RESULT, Outcome, Verdict
+from cometmq.client.outcomes import DEAD_LETTER, Verdict
 from cometmq.client.processqueue import LOST, Held, ProcessQueue
 from cometmq.client.pullloop import PullLoop
 from cometmq.client.rebalance import Rebalance
-from cometmq.client.reports import running_info
+from cometmq.client.reports import consume_directly, running_info
 from cometmq.client.sendback import inner_producer, send_back, send_copy
 from cometmq.client.subscriptions import SQL92
 from cometmq.client.traces import ConsumeTrace, Tracer
@@ -42,7 +42,6 @@ from cometmq.client.workers import Workers
 from cometmq.clock import Timer
 from cometmq.errors import ConfigError, NoRoute, NotRunning
 from cometmq.names import group_fault, retry_topic
-from cometmq.wire import properties as wire_properties
 from cometmq.wire.bodies import (
     CheckClientConfig,
     ConsumeMessageDirectlyResult,
@@ -476,39 +475,8 @@ class Member:
         return running_info(self)
 
     async def consume_directly(self, message: StoredMessage, broker_name: str) -> ConsumeMessageDirectlyResult:
-        """Run the handler of a message now; nothing is committed and nothing sent back."""
-        topic = sent_to(message.topic, wire_properties.decode(message.properties))
-        lane = self.lanes.get(topic)
-        if lane is None:
-            return ConsumeMessageDirectlyResult(
-                consume_result="CR_THROW_EXCEPTION", remark=f"no handler of topic {topic} in group {self.shown_group}"
-            )
-        began_s = self.clock.monotonic()
-        queue = ProcessQueue(MessageQueue(broker_name, message.queue_id, message.topic), began_s)
-        try:
-            verdict = await self.call(lane.handler, queue, [Held(message)])
-        except Refused as error:
-            verdict = Verdict(EXCEPTION, Outcome.LATER, error=error)
-        return ConsumeMessageDirectlyResult(
-            auto_commit=lane.handler.auto_commit,
-            consume_result=_direct_result(verdict),
-            order=lane.handler.ordered,
-            remark=repr(verdict.error) if verdict.error is not None else None,
-            spent_time_ms=round((self.clock.monotonic() - began_s) * 1000),
-        )
+        return await consume_directly(self, message, broker_name)
 
     def add_queue_listener(self, listener: QueueListener) -> None:
         """`listener(topic, all its queues, ours)` is called when ours change."""
         self._listeners.append(listener)
-
-
-def _direct_result(verdict: Verdict) -> str:
-    if verdict.label == EXCEPTION:
-        return "CR_THROW_EXCEPTION"
-    if verdict.label == NO_RESULT:
-        return "CR_RETURN_NULL"
-    if verdict.outcome is Outcome.ROLLBACK:
-        return "CR_ROLLBACK"
-    if verdict.outcome is Outcome.COMMIT:
-        return "CR_COMMIT"
-    return "CR_SUCCESS" if is_fine(verdict) else "CR_LATER"

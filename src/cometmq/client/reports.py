@@ -1,10 +1,18 @@
-"""What a consumer tells the tools that ask how it is doing (request 307), with settings by RocketMQ's names."""
+"""What a consumer tells the tools that ask: how it is doing (request 307, with settings by RocketMQ's names), and what
+its handler says to one message (309)."""
 
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
+from cometmq.client.delivery import is_fine
+from cometmq.client.handlers import Refused
+from cometmq.client.messages import sent_to
 from cometmq.client.options import MIB, ConsumerOptions
-from cometmq.wire.bodies import ConsumerRunningInfo
+from cometmq.client.outcomes import EXCEPTION, NO_RESULT, Outcome, Verdict
+from cometmq.client.processqueue import Held, ProcessQueue
+from cometmq.wire import properties as wire_properties
+from cometmq.wire.bodies import ConsumeMessageDirectlyResult, ConsumerRunningInfo, MessageQueue
+from cometmq.wire.message import StoredMessage
 
 if TYPE_CHECKING:
     from cometmq.client.member import Member
@@ -23,6 +31,41 @@ def running_info(member: "Member") -> ConsumerRunningInfo:
         status_table={topic: member.delivery.figures.status(topic, now_s) for topic in member.subscribed},
         subscription_set=list(member.subscribed.values()),
     )
+
+
+async def consume_directly(member: "Member", message: StoredMessage, broker_name: str) -> ConsumeMessageDirectlyResult:
+    """Run the handler of a message now; nothing is committed and nothing sent back."""
+    topic = sent_to(message.topic, wire_properties.decode(message.properties))
+    lane = member.lanes.get(topic)
+    if lane is None:
+        return ConsumeMessageDirectlyResult(
+            consume_result="CR_THROW_EXCEPTION", remark=f"no handler of topic {topic} in group {member.shown_group}"
+        )
+    began_s = member.clock.monotonic()
+    queue = ProcessQueue(MessageQueue(broker_name, message.queue_id, message.topic), began_s)
+    try:
+        verdict = await member.call(lane.handler, queue, [Held(message)])
+    except Refused as error:
+        verdict = Verdict(EXCEPTION, Outcome.LATER, error=error)
+    return ConsumeMessageDirectlyResult(
+        auto_commit=lane.handler.auto_commit,
+        consume_result=_direct_result(verdict),
+        order=lane.handler.ordered,
+        remark=repr(verdict.error) if verdict.error is not None else None,
+        spent_time_ms=round((member.clock.monotonic() - began_s) * 1000),
+    )
+
+
+def _direct_result(verdict: Verdict) -> str:
+    if verdict.label == EXCEPTION:
+        return "CR_THROW_EXCEPTION"
+    if verdict.label == NO_RESULT:
+        return "CR_RETURN_NULL"
+    if verdict.outcome is Outcome.ROLLBACK:
+        return "CR_ROLLBACK"
+    if verdict.outcome is Outcome.COMMIT:
+        return "CR_COMMIT"
+    return "CR_SUCCESS" if is_fine(verdict) else "CR_LATER"
 
 
 def _properties(member: "Member") -> dict[str, str]:
