@@ -12,9 +12,9 @@ client through RocketMQ's gRPC proxy. The last needs `--official-python` (an int
     batch      messages of 100 bytes, as the client sends many: send_many, or collections of 1000 in Java
     receive    what `batch` sent, by a push consumer with default settings, from its first message to its last
 
-Every client is a process of its own and says itself what CPU it used; the JVM lives through all rounds, so that the last
-ones show it warm. Nothing is pinned: on two cores broker and client share them with everything else, so compare rounds
-of one run only.
+Every client is a process of its own and says itself what CPU it used; the JVM lives through all rounds, so that the
+last ones show it warm. Nothing is pinned: on two cores broker and client share them with everything else, so compare
+rounds of one run only.
 """
 
 from __future__ import annotations
