@@ -755,3 +755,41 @@ def test_a_consumer_of_its_own_has_a_private_client(tmp_path: Path) -> None:
             assert not app.instance.is_running
 
     run(main())
+
+
+def test_a_handler_may_stop_its_own_consumer(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with real_cluster(tmp_path, "T") as cluster, cluster.client() as client:
+            app = quick(client)
+            stopped = asyncio.Event()
+
+            @app.on("T")
+            async def handle(body: bytes) -> None:
+                await app.stop()
+                stopped.set()
+
+            await app.start()
+            await send(client, "T", 1)
+            async with asyncio.timeout(20):
+                await stopped.wait()
+            assert not app.is_running
+
+    run(main())
+
+
+def test_an_expression_that_the_broker_refuses_later_is_said_and_changes_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        async with real_cluster(tmp_path, "T", "U", enablePropertyFilter=True) as cluster, cluster.client() as client:
+            got = Got()
+            app = quick(client)
+            app.subscribe("T", got.take)
+            async with app:
+                app.subscribe("U", got.take, sql="a >")
+                await until(lambda: "refuse subscription group=cg topic=U" in caplog.text)
+                await send(client, "T", 1)
+                await got.count(1)
+                assert {queue.topic for queue in app.queues} == {"T", "%RETRY%cg"}
+
+    run(main())

@@ -151,8 +151,8 @@ class Consumer(Generic[T]):
 
     @property
     def queues(self) -> list[MessageQueue]:
-        """Those that are ours at present, with names as on the wire."""
-        return sorted(queue for queue, held in self._member.queues.items() if held.is_owned)
+        """Those that are ours at present."""
+        return self._member.owned()
 
     def add_hook(self, hook: ConsumeHook) -> None:
         """Be told when a message is handed out and when it is settled."""

@@ -40,7 +40,7 @@ from cometmq.client.subscriptions import SQL92
 from cometmq.client.traces import ConsumeTrace, Tracer
 from cometmq.client.workers import Workers
 from cometmq.clock import Timer
-from cometmq.errors import ConfigError, NoRoute, NotRunning
+from cometmq.errors import CometError, ConfigError, NoRoute, NotRunning
 from cometmq.names import group_fault, retry_topic
 from cometmq.wire.bodies import (
     CheckClientConfig,
@@ -252,7 +252,12 @@ class Member:
             self.instance.spawn(self._subscribe_now(topic, subscription))
 
     async def _subscribe_now(self, topic: str, subscription: SubscriptionData) -> None:
-        await self._prepare(topic, subscription)
+        try:
+            await self._prepare(topic, subscription)
+        except CometError as error:
+            logger.error("refuse subscription group=%s topic=%s cause=%s", self.group, topic, error)
+            self.unsubscribe(topic)
+            return
         await self._announce()
         self.rebalance.wake()
 
@@ -269,8 +274,9 @@ class Member:
         self.subscribed.pop(topic, None)
 
     async def _announce(self) -> None:
+        told = dict(self.subscribed)  # what changes while the heartbeat is on its way is not told yet
         await self.instance.heartbeat()
-        self.announced = dict(self.subscribed)
+        self.announced = told
 
     def is_ordered(self, topic: str) -> bool:
         lane = self.lanes.get(topic)
@@ -280,6 +286,13 @@ class Member:
         return self.is_ordered(topic) and not self.options.broadcast
 
     # Queues
+
+    def owned(self) -> list[MessageQueue]:
+        """Our queues as users know them."""
+        return sorted(self._shown(queue) for queue, held in self.queues.items() if held.is_owned)
+
+    def _shown(self, queue: MessageQueue) -> MessageQueue:
+        return MessageQueue(queue.broker_name, queue.queue_id, strip(self.instance.namespace, queue.topic))
 
     def on_members_changed(self) -> None:
         self.rebalance.wake()
@@ -311,7 +324,8 @@ class Member:
             pull.start(self.options.first_pull_delay)
         for listener in self._listeners:
             try:
-                listener(strip(self.instance.namespace, topic), all_queues, share)
+                every, mine = {self._shown(queue) for queue in all_queues}, {self._shown(queue) for queue in share}
+                listener(strip(self.instance.namespace, topic), every, mine)
             except Exception:
                 logger.exception("fail queue listener group=%s topic=%s", self.group, topic)
 
@@ -334,7 +348,9 @@ class Member:
             queue.state = LOST
             self._forget(queue)
         if freed:
+            self.rebalance.unused_locks |= set(freed)
             await self.locks.unlock(freed)
+            self.rebalance.unused_locks -= set(freed)
 
     def _forget(self, queue: ProcessQueue) -> None:
         if self.queues.get(queue.queue) is not queue:

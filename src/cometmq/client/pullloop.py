@@ -23,7 +23,7 @@ from cometmq.client.processqueue import ProcessQueue
 from cometmq.client.pulling import PullResult, PullStatus
 from cometmq.client.routes import MASTER_ID
 from cometmq.clock import Timer
-from cometmq.errors import BrokerError, CallError, CometError, WireError
+from cometmq.errors import BrokerError, CallError, CometError
 from cometmq.wire.codes import Response
 from cometmq.wire.command import Command
 
@@ -160,7 +160,7 @@ class PullLoop:
             return
         try:
             result = pulling.read(response, queue.queue, subscription)
-        except (BrokerError, WireError) as failure:
+        except CometError as failure:
             self._failed(failure)
             return
         self._take(result)

@@ -75,8 +75,8 @@ class PushConsumer:
 
     @property
     def queues(self) -> list[MessageQueue]:
-        """Those that are ours at present, with names as on the wire."""
-        return sorted(queue for queue, held in self._member.queues.items() if held.is_owned)
+        """Those that are ours at present."""
+        return self._member.owned()
 
     # Handlers
 

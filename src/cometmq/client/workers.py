@@ -48,10 +48,13 @@ class Workers:
             task.add_done_callback(self._ended)
 
     async def stop(self, timeout_s: float) -> bool:
-        """Forget the line, wait for what runs, cancel what takes too long. True if nothing was cancelled."""
+        """Forget the line, wait for what runs, cancel what takes too long. True if nothing was cancelled.
+
+        A handler that stops its own consumer is not waited for.
+        """
         self._is_closed = True
         self._line.clear()
-        tasks = list(self._tasks)
+        tasks = [task for task in self._tasks if task is not asyncio.current_task()]
         if not tasks:
             return True
         _, late = await asyncio.wait(tasks, timeout=timeout_s)

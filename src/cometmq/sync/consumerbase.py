@@ -28,7 +28,7 @@ class ConsumerBase(Life, Generic[T]):
 
     @property
     def queues(self) -> list[MessageQueue]:
-        """Those that are ours at present, with names as on the wire."""
+        """Those that are ours at present."""
         return self._inner.queues
 
     def add_hook(self, hook: ConsumeHook) -> None:

@@ -29,7 +29,7 @@ class PushConsumerBase(Life):
 
     @property
     def queues(self) -> list[MessageQueue]:
-        """Those that are ours at present, with names as on the wire."""
+        """Those that are ours at present."""
         return self._inner.queues
 
     def subscribe(
