@@ -6,6 +6,7 @@ the sections of other passes stay. With COMETMQ_AGAIN set, tests run a
 second time and the section keeps the others. A marker with an id that is not in docs/mission.toml fails its test.
 """
 
+import fcntl
 import json
 import os
 from collections.abc import Generator
@@ -54,10 +55,12 @@ class MissionRecorder:
             self._write(Path(record_path), _pass_name())
 
     def _write(self, path: Path, pass_name: str) -> None:
-        passes = read_record(path) if path.exists() else {}
-        passes[pass_name] = dict(sorted(self.rows.items()))
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps({"passes": passes}, indent=1) + "\n", encoding="utf-8")
+        with open(path.with_suffix(".lock"), "w") as lock:  # passes may end at the same moment
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            passes = read_record(path) if path.exists() else {}
+            passes[pass_name] = dict(sorted(self.rows.items()))
+            path.write_text(json.dumps({"passes": passes}, indent=1) + "\n", encoding="utf-8")
 
 
 def _pass_name() -> str:
