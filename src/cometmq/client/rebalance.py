@@ -48,7 +48,7 @@ class Rebalance:
         self._clock = member.clock
         self._woken = asyncio.Event()
         self._timer: Timer | None = None
-        self._started_s = self._clock.monotonic()
+        self._started_s = 0.0
         self.rounds = 0
         self.is_balanced = False
         # Granted, but not taken yet: a round was cut short, or an offset could not be told.
@@ -61,6 +61,7 @@ class Rebalance:
     async def run(self) -> None:
         """Rounds until cancelled."""
         options = self._member.options
+        self._started_s = self._clock.monotonic()
         try:
             while True:
                 began_s = self._clock.monotonic()
