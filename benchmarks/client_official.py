@@ -51,7 +51,13 @@ def receive(rocketmq: Any, configuration: Any, topic: str, count: int) -> dict[s
     def work() -> None:
         nonlocal seen, began, cpu
         while seen < count:
-            for message in consumer.receive(32, 30) or []:
+            try:
+                messages = consumer.receive(32, 30) or []
+            except Exception as error:  # the proxy does not know a client before its settings have come
+                print(f"again: {error}", file=sys.stderr)
+                time.sleep(0.5)
+                continue
+            for message in messages:
                 with lock:
                     if not began:
                         began, cpu = time.perf_counter(), time.process_time()
