@@ -20,7 +20,7 @@ from tests.compat.harness import remoting
 from tests.compat.harness.admin import MqAdmin
 from tests.compat.harness.processes import wait_until
 from tests.compat.harness.programs import consume, send
-from tests.compat.harness.servers import MAKES, Broker, CometNameServer, JavaBroker, Make
+from tests.compat.harness.servers import MAKES, Broker, CometBroker, CometNameServer, JavaBroker, Make
 from tests.compat.harness.shell import JavaShell
 
 pytestmark = pytest.mark.interop
@@ -28,6 +28,7 @@ pytestmark = pytest.mark.interop
 WAIT_S = 60.0
 QUEUES = 4
 GET_TOPIC_CONFIG = 351
+GET_HA_STATUS = 907
 # Both are prompt, and a machine that is busy refuses nothing.
 PROMPT: dict[str, object] = {
     "brokerFastFailureEnable": False,
@@ -84,8 +85,7 @@ class Square:
     replica: Broker
 
 
-def replica_settings(master: Broker, **more: object) -> dict[str, object]:
-    return {**PROMPT, "brokerRole": "SLAVE", "brokerId": 1, **more}
+REPLICA: dict[str, object] = {**PROMPT, "brokerRole": "SLAVE", "brokerId": 1}
 
 
 # RocketMQ's pair shows that the test is right, not that we are: it runs where there is time.
@@ -98,7 +98,7 @@ def square(request: pytest.FixtureRequest, jars: None, tmp_path: Path, topic: st
     with (
         CometNameServer(tmp_path).start() as namesrv,
         makes[0].broker(tmp_path / "master", namesrv.address, PROMPT) as master,
-        makes[1].broker(tmp_path / "replica", namesrv.address, replica_settings(master)) as replica,
+        makes[1].broker(tmp_path / "replica", namesrv.address, REPLICA) as replica,
     ):
         for broker in (master, replica):
             broker.directory.mkdir()
@@ -165,3 +165,29 @@ def test_a_log_in_two_places(java55: JavaShell, mqadmin: MqAdmin, square: Square
 
     wait_until(lambda: small() >= expected, "every kind from the replica", WAIT_S)
     assert not {body for body in small() if "rolled" in body}
+
+
+def test_our_sync_master_answers_by_the_reports_of_a_java_replica(
+    java55: JavaShell, jars: None, tmp_path: Path, topic: str
+) -> None:
+    for name in ("master", "replica"):
+        (tmp_path / name).mkdir()
+    with (
+        CometNameServer(tmp_path).start() as namesrv,
+        CometBroker(tmp_path / "master", namesrv.address, {**PROMPT, "brokerRole": "SYNC_MASTER"}).start() as master,
+        JavaBroker(tmp_path / "replica", namesrv.address, REPLICA).start(),
+    ):
+        remoting.create_topic(master.address, topic, queues=QUEUES)
+        wait_until(
+            lambda: remoting.call(master.address, GET_HA_STATUS).json()["inSyncSlaveNums"] == 1, "replica", WAIT_S
+        )
+        bodies = [str(number) for number in range(20)]
+        assert {row["status"] for row in send(java55, namesrv.address, topic, *bodies)} == {"SEND_OK"}
+    (tmp_path / "alone").mkdir()
+    with (
+        CometNameServer(tmp_path, name="namesrv-2").start() as namesrv,
+        CometBroker(tmp_path / "alone", namesrv.address, {**PROMPT, "brokerRole": "SYNC_MASTER"}).start() as master,
+    ):
+        remoting.create_topic(master.address, topic, queues=QUEUES)
+        (row,) = send(java55, namesrv.address, topic, "alone")
+        assert row["status"] == "SLAVE_NOT_AVAILABLE"

@@ -136,3 +136,15 @@ def test_a_master_that_lost_its_tail_is_not_followed() -> None:
     assert offset_of(replica.report(NOW_S)) == master.log.max_offset
     with pytest.raises(Diverged, match="the master lost its tail"):
         replica.received(frame(master.log.max_offset), NOW_S + 5)
+
+
+def test_what_a_replica_flushed_is_noted_in_the_checkpoint() -> None:
+    master, store = small_store(), small_store(broker_role="SLAVE")
+    put(master)
+    replica = replica_of(store)
+    replica.connected(NOW_S)
+    replica.received(frame(0, log_bytes(master)), NOW_S)
+    store.dispatch_now()
+    store.flush_now()
+    # Or a crashed replica would read its whole log to find out where it ends.
+    assert store.checkpoint.physic_time_ms == master.clock.now_ms()
