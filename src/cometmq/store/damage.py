@@ -52,7 +52,8 @@ def next_record(segment: Segment, position: int, limit: int) -> int:
 
 def _candidates(block: bytes) -> list[int]:
     found: list[int] = []
-    if block == _ZEROS[: len(block)]:
+    # Compiled, a slice of all would be a copy.
+    if block == (_ZEROS if len(block) == len(_ZEROS) else bytes(len(block))):
         return found
     for magic in _MAGICS:
         at = block.find(magic)

@@ -378,7 +378,8 @@ def _zero_from(segment: Segment, position: int) -> bool:
         end = min(segment.size, at + len(_ZERO_BLOCK))
         # Not through the map: on tmpfs even reading a hole there takes a page.
         data = segment.file.pread(at, end - at)
-        if data != _ZERO_BLOCK[: end - at]:
+        # Compiled, a slice of the whole block would be a copy.
+        if data != (_ZERO_BLOCK if len(data) == len(_ZERO_BLOCK) else bytes(len(data))):
             _zero_pages(segment.view(), at, data)
             changed = True
         at = segment.file.next_data(end)
