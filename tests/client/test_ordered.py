@@ -400,3 +400,30 @@ def test_a_queue_that_rests_is_not_disturbed_by_new_messages(tmp_path: Path) -> 
             await until(lambda: seen == [0, 0, 1, 2])
 
     run(main())
+
+
+def test_a_lock_that_is_granted_while_the_consumer_stops_is_released(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with (
+            real_cluster(tmp_path, "T", queues=1) as cluster,
+            cluster.client() as client,
+            Peer.of(cluster.broker) as peer,
+        ):
+            asked = asyncio.Event()
+
+            class Watch:
+                def before(self, peer: str, request: Any) -> None:
+                    if request.code == Request.LOCK_BATCH_MQ:
+                        asked.set()
+
+                def after(self, peer: str, request: Any, response: Any) -> None: ...
+
+            client.instance.net.add_hook(Watch())
+            app = quick(client)
+            app.subscribe("T", Got().take, ordered=True)
+            await app.start()
+            await asked.wait()
+            await app.stop()  # the request is written, its answer not read
+            assert await lock(peer, Request.LOCK_BATCH_MQ, "another") == [QUEUE]
+
+    run(main())

@@ -51,7 +51,7 @@ class Rebalance:
         self._started_s = 0.0
         self.rounds = 0
         self.is_balanced = False
-        # Granted, but not taken yet: a round was cut short, or an offset could not be told.
+        # Perhaps granted, but not taken: a round was cut short, or an offset could not be told.
         self.unused_locks: set[MessageQueue] = set()
 
     def wake(self) -> None:
@@ -190,11 +190,12 @@ class Rebalance:
     async def _take(self, topic: str, queues: set[MessageQueue]) -> int:
         member = self._member
         if queues and member.is_locking(topic):
+            self.unused_locks |= queues  # asked for: if we are stopped before the answer, the broker may have said yes
             granted, _ = await member.locks.lock(queues)
+            self.unused_locks -= queues - granted
             if granted != queues:
                 member.later(REFUSED_S, self.wake)
             queues = granted
-            self.unused_locks |= granted
         locked_s = self._clock.monotonic()
         begun: list[tuple[ProcessQueue, int]] = []
         ordered = sorted(queues)
