@@ -195,12 +195,14 @@ def test_a_broker_that_is_down_is_asked_once_a_second_for_each_queue(tmp_path: P
             await until(lambda: len(asked.pulls()) == 3)
             await cluster.broker.stop()
             await until(lambda: client.instance.net.connection(cluster.broker.address) is None)
-            await asyncio.sleep(0.05)
+            pulls: Any = member_of(app)._pulls
+            mine = [pulls[MessageQueue("broker-a", number, "T")] for number in range(3)]
+            await until(lambda: all(one._timer is not None for one in mine))
             before = len(asked.pulls())
             for number in range(1, 5):
                 clock.advance(1.0)
                 await until(lambda number=number: len(asked.pulls()) == before + 3 * number)  # type: ignore[misc]
-                await asyncio.sleep(0.05)  # refused connections
+                await until(lambda: all(one._timer is not None for one in mine))  # refused connections
                 assert len(asked.pulls()) == before + 3 * number
             await app.stop()
 

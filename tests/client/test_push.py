@@ -542,6 +542,7 @@ def test_a_message_that_no_broker_takes_back_is_handled_again_after_five_seconds
 
             async with app:
                 await until(lambda: refuse.refused == 1 and "fail retry copy" in caplog.text)
+                await until(lambda: member_of(app)._timers)
                 clock.advance(4.9)
                 await asyncio.sleep(0.05)
                 assert len(got.messages) == 1

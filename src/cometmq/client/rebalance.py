@@ -71,6 +71,7 @@ class Rebalance:
                 except Exception:
                     logger.exception("fail rebalance group=%s", self._member.group)
                     self.is_balanced = False
+                self.rounds += 1
                 await self._wait(options.rebalance_interval if self.is_balanced else options.rebalance_retry)
                 left_s = began_s + options.rebalance_retry - self._clock.monotonic()
                 if left_s > 0:
@@ -93,7 +94,6 @@ class Rebalance:
     async def round(self) -> bool:
         """Once through all topics. True if we have what is ours."""
         member = self._member
-        self.rounds += 1
         balanced = True
         members: dict[str, list[str]] = {}
         for topic in list(member.subscribed):
