@@ -22,7 +22,7 @@ from tests.support.golden import golden_commitlog, golden_messages
 from tests.support.logs import message, records
 from tests.support.parts import GOLDEN_SIZES, ROOT, Parts, files_below
 
-Notice = tuple[str, int, int, int, int, bytes | None, str]
+Notice = tuple[str, int, int, int, int, str]
 
 
 def damage(disk: FakeDisk, physical_offset: int, segment_bytes: int = 4096, data: bytes = b"\xff" * 8) -> None:
