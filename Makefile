@@ -16,7 +16,7 @@ RUN ?= up --hello
 # Arguments for one run: make run ARGS='--data /var/lib/cometmq'
 ARGS ?=
 
-.PHONY: setup run test lint written compat bench soak mission clean
+.PHONY: setup run test lint written compat bench soak mission clean docs
 .DEFAULT_GOAL := test
 
 setup: $(SETUP)
@@ -71,6 +71,10 @@ bench: $(COMPILED)
 soak: $(SETUP)
 	@test -n "$(SOAK_TESTS)" || { echo "there are no soak tests in this version"; exit 1; }
 	COMETMQ_SOAK=1 $(PY) -m pytest -q $(SOAK_TESTS)
+
+# The pages of docs/ as a site in build/site.
+docs: $(SETUP)
+	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --quiet && echo "built build/site/index.html"
 
 mission: $(SETUP)
 	@$(PY) scripts/mission.py
