@@ -99,7 +99,7 @@ async def measure(options: argparse.Namespace) -> None:
         texts = {"storePathRootDir": directory, "listenPort": "0", "mappedFileSizeCommitLog": str(1 << 28)}
         broker = Broker(live.load(texts))
         await broker.start()
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(2.5)  # the first rounds of delays and timers, which look at more than later ones, are over
         connection = Connection(broker.server.endpoint, True)
         transport = CountingTransport()
         connection.connection_made(transport)

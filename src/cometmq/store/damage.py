@@ -10,6 +10,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import Final, NamedTuple
 
+from cometmq.store.disk import PAGE_BYTES
 from cometmq.store.segments import Segment
 from cometmq.wire.message import MAGIC_BLANK, MAGIC_V1, MAGIC_V2
 from cometmq.wire.scan import OK, scan_record
@@ -33,6 +34,8 @@ def next_record(segment: Segment, position: int, limit: int) -> int:
     """The first position behind `position` where a record or the blank at the end lies; -1 if there is none."""
     view = segment.view()
     at = position + 1
+    # What was never written is passed over as a hole, unless reading ahead has filled it with pages of zeros.
+    segment.file.forget(at - at % PAGE_BYTES)
     while at + _MAGIC_AT < limit:
         data_at = segment.file.next_data(at)
         if data_at is None:
@@ -40,11 +43,15 @@ def next_record(segment: Segment, position: int, limit: int) -> int:
         at = max(at, data_at - _MAGIC_AT)
         # Not through the map: a fault for every page of zeros behind the end would take five times as long.
         block = segment.file.pread(at, min(_BLOCK_BYTES, limit - at))
-        for found in _candidates(block):
+        candidates = _candidates(block)
+        for found in candidates:
             if at + found - _MAGIC_AT > position and _is_record(segment, view, at + found - _MAGIC_AT, limit):
                 return at + found - _MAGIC_AT
         # Blocks overlap, so that a magic on their border is not missed.
         at += max(1, len(block) - 3)
+        if not candidates:
+            # From the start of its page on, or that page would count as data.
+            segment.file.forget(at - at % PAGE_BYTES)
         if len(block) < 4:
             break
     return -1

@@ -66,6 +66,9 @@ class File(Protocol):
     def next_data(self, offset: int) -> int | None:
         """From where on, at or after `offset`, bytes may differ from zero. None: only zeros follow."""
 
+    def forget(self, offset: int) -> None:
+        """Let go of clean pages from here on. Pages of zeros that were only read ahead count as data until then."""
+
     def allocate(self, offset: int, count: int) -> None:
         """Reserve blocks for a range (DiskFull if there are none). Content stays as it is; the file may grow."""
 
@@ -218,6 +221,10 @@ class OsFile:
             if error.errno == errno.ENXIO:
                 return None
             raise
+
+    def forget(self, offset: int) -> None:
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(self._open().number, offset, 0, os.POSIX_FADV_DONTNEED)
 
     def allocate(self, offset: int, count: int) -> None:
         descriptor = self._open()

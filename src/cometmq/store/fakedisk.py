@@ -74,6 +74,8 @@ class FakeFile:
         zeros = rest - len(self._node.content[offset:].lstrip(b"\0"))
         return offset + zeros if zeros < rest else None
 
+    def forget(self, offset: int) -> None: ...
+
     def allocate(self, offset: int, count: int) -> None:
         self._disk._acts("allocate", self.path)
         self._disk._reserve(self.path, offset + count - self._node.reserved_bytes)
