@@ -127,4 +127,5 @@ def test_reserved_names_are_known_names() -> None:
         "INNER_MULTI_DISPATCH",
         "TRACE_CONTEXT",
         "__RMQ.TRANSIENT.",
+        "_SYS_MSG_PRIORITY_",
     }
