@@ -153,6 +153,7 @@ def test_a_recalled_message_does_not_arrive(java55: JavaShell, equipped: Cluster
 # Taken over
 
 TAKEOVER_SETTINGS = {
+    "timerFlushIntervalMs": 1_000,
     "messageDelayLevel": "1s 2s 8s",
     "flushDelayOffsetInterval": 200,
     "timerPrecisionMs": 100,
