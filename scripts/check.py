@@ -94,12 +94,12 @@ def _run_lane(lane: list[Pass], folder: Path, is_seen: bool) -> None:
 
 
 def plan() -> list[list[Pass]]:
-    plain = [Pass("interpreted", ["-q", "tests", *(f"--ignore={folder}" for folder in WAITING)])]
+    plain = [Pass("interpreted", ["-q", "--durations=25", "tests", *(f"--ignore={folder}" for folder in WAITING)])]
     if _is_compiled():
-        plain.append(Pass("compiled", ["-q", *HOT], {"PYTHONPATH": str(OVERLAY)}))
+        plain.append(Pass("compiled", ["-q", "--durations=10", *HOT], {"PYTHONPATH": str(OVERLAY)}))
     else:
         print("NOT TESTED: the compiled build; there is none without a C compiler and Python headers", flush=True)
-    return [plain, [Pass("java", ["-q", *WAITING])]]
+    return [plain, [Pass("java", ["-q", "--durations=40", *WAITING])]]
 
 
 def _is_compiled() -> bool:

@@ -58,7 +58,9 @@ from cometmq.spark.pipelines import archive
 spark = session("archive", master="local[2,4]", conf={"spark.driver.memory": "1g"})
 archive(spark, namesrv=sys.argv[1], topics=sys.argv[2], root=sys.argv[3], rows_per_batch=100)
 """
-POINTS = ["archive before publish@2", "archive after publish@1", "archive task after write@3"]
+POINTS = ["archive before publish@2"]
+if os.environ.get("COMETMQ_SOAK"):
+    POINTS += ["archive after publish@1", "archive task after write@3"]
 
 
 @pytest.mark.slow
