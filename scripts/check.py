@@ -1,7 +1,7 @@
 """Runs the tests in lanes, two at a time; a test that fails is run once more, alone, before it counts.
 
-    lane 1    the source as it is, then the suites of hot modules with the compiled build
-    lane 2    what waits for other programs most of the time: RocketMQ's in Java, and Spark
+    lane 1    the source as it is, then the suites of hot modules with the compiled build, then Spark
+    lane 2    what waits for other programs most of the time: RocketMQ's in Java
 
 The first lane is seen as it runs, the second when it has ended. Many tests start real servers and wait for what they
 do. On a machine of two cores one of them runs out of time now and then, because of its neighbours. What fails a second
@@ -21,7 +21,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 OVERLAY = ROOT / "build" / "compiled"
-FEW = 6
+FEW = 8
 FAILED = 1  # what pytest returns when tests ran and some failed
 NO_TESTS = 5
 
@@ -30,7 +30,13 @@ HOT = (
     *(f"tests/{name}" for name in ("wire", "net", "nameserver", "store", "broker")),
     *(f"tests/client/test_{name}.py" for name in ("batching", "producer", "retries", "selectors", "traces", "window")),
 )
-WAITING = ("tests/compat", "tests/spark")
+# Long tests that have seen the same code interpreted and learn nothing from its compiled form.
+ONCE = (
+    "tests/client/test_batching.py::test_a_million_sends_to_a_slow_broker_stay_within_their_bounds",
+    "tests/store/test_growth.py::test_a_long_run_is_flat",
+    "tests/store/test_sizes.py",
+)
+APART = ("tests/compat", "tests/spark")
 
 
 @dataclass
@@ -94,12 +100,14 @@ def _run_lane(lane: list[Pass], folder: Path, is_seen: bool) -> None:
 
 
 def plan() -> list[list[Pass]]:
-    plain = [Pass("interpreted", ["-q", "--durations=25", "tests", *(f"--ignore={folder}" for folder in WAITING)])]
+    plain = [Pass("interpreted", ["-q", "--durations=25", "tests", *(f"--ignore={folder}" for folder in APART)])]
     if _is_compiled():
-        plain.append(Pass("compiled", ["-q", "--durations=10", *HOT], {"PYTHONPATH": str(OVERLAY)}))
+        arguments = ["-q", "--durations=10", *(f"--deselect={test}" for test in ONCE), *HOT]
+        plain.append(Pass("compiled", arguments, {"PYTHONPATH": str(OVERLAY)}))
     else:
         print("NOT TESTED: the compiled build; there is none without a C compiler and Python headers", flush=True)
-    return [plain, [Pass("java", ["-q", "--durations=40", *WAITING])]]
+    plain.append(Pass("spark", ["-q", "--durations=10", "tests/spark"]))
+    return [plain, [Pass("java", ["-q", "--durations=40", "tests/compat"])]]
 
 
 def _is_compiled() -> bool:

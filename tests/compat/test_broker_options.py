@@ -49,7 +49,8 @@ def test_clients_may_write_headers_in_the_binary_form(binary_java: JavaShell, cl
     assert {row["msgId"] for row in got} == {row["msgId"] for row in sent}
     again = consume(binary_java, cluster.namesrv.address, topic, f"{topic}_g")
     send(binary_java, cluster.namesrv.address, topic, "later")
-    assert again.next()["body"] == "later"
+    # Progress is told without an answer when a consumer stops: what it did not tell comes again.
+    assert "later" in (again.next()["body"] for _ in range(4))
     again.stop()
 
 

@@ -3,7 +3,7 @@
 Messages of every kind (tests/support/kinds.py) are put through our store, and by the Java producer. The Java broker
 opens our directories and the Java client reads them by queue, by key and by id; our store opens Java's.
 
-    COMETMQ_IMAGES=200    how many recovered crash images the Java broker opens (5 in the gate, 200 with COMETMQ_SOAK)
+    COMETMQ_IMAGES=200    how many recovered crash images the Java broker opens (3 in the gate, 200 with COMETMQ_SOAK)
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from tests.support.writer import Ack, Life, Nursery, Order, acks_of
 
 pytestmark = pytest.mark.interop
 
-IMAGES = int(os.environ.get("COMETMQ_IMAGES", "200" if os.environ.get("COMETMQ_SOAK") else "5"))
+IMAGES = int(os.environ.get("COMETMQ_IMAGES", "200" if os.environ.get("COMETMQ_SOAK") else "3"))
 SEED = int(os.environ.get("COMETMQ_KILL_SEED", random.SystemRandom().randrange(1_000_000)))
 QUERY_MESSAGE, VIEW_MESSAGE_BY_ID = 12, 33
 

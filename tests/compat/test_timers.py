@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import struct
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -220,9 +221,8 @@ def test_a_broker_goes_on_with_all_that_waited_when_the_other_was_killed(
             producer.run.stop()
     assert {"open-committed", "open-removed"} <= set(asked)
     bodies = [row["body"] for row in rows]
-    # A message that is put on the wheel again in the moment of the kill is put there twice.
-    once = [body for body in bodies if body != "timer-rolls"]
-    assert len(once) == len(set(once)), bodies
+    # What was delivered in the moment of the kill may come again: its progress was not saved yet.
+    assert max(Counter(bodies).values()) <= 2, bodies
     assert set(bodies) == {*expected, "last"}
     late = late_ms([row for row in rows if row["body"] in sent], sent)
     assert min(late.values()) >= 0, f"early: {late}"

@@ -43,7 +43,7 @@ def test_what_fails_twice_has_failed_in_any_lane(tmp_path: Path) -> None:
 
 
 def test_many_failures_get_no_second_chance(tmp_path: Path) -> None:
-    ran = run(tmp_path, test_one=[f"def test_{n}(): assert os.environ.get('COMETMQ_AGAIN')" for n in range(7)])
+    ran = run(tmp_path, test_one=[f"def test_{n}(): assert os.environ.get('COMETMQ_AGAIN')" for n in range(9)])
     assert ran.returncode == 1
     assert "once more" not in ran.stdout
 

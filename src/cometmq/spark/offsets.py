@@ -80,13 +80,8 @@ def from_json(text: str, what: str = "offsets") -> Positions:
         raise ConfigError(f"{what} is no JSON: {error}") from None
 
 
-def cut(
-    ranges: Iterable[Range], rows_max: int, parts_min: int | None = None, rows_min: int = 10_000
-) -> list[Range]:
-    """Pieces for partitions: none over `rows_max`, at least `parts_min` in all where there is enough to read.
-
-    A queue is cut below `rows_min` only to reach `parts_min`, which was asked for.
-    """
+def cut(ranges: Iterable[Range], rows_max: int, parts_min: int | None = None) -> list[Range]:
+    """Pieces for partitions: none over `rows_max`, at least `parts_min` in all where there is enough to read."""
     found = [one for one in ranges if len(one) > 0]
     total = sum(map(len, found))
     pieces: list[Range] = []
@@ -94,8 +89,6 @@ def cut(
         count = -(-len(one) // rows_max)
         if parts_min is not None and len(found) < parts_min:
             count = max(count, -(-parts_min * len(one) // total))
-        elif len(one) < rows_min:
-            count = 1
         count = min(count, len(one))
         edges = [one.first + len(one) * number // count for number in range(count + 1)]
         pieces += [Range(one.queue, low, high) for low, high in pairwise(edges)]
