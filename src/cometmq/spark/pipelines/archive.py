@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from cometmq.spark.columns import COLUMNS, Column, chosen
 from cometmq.spark.lake import Lake, LakeFile, Manifest, write_parquet
 from cometmq.spark.offsets import Queue, Range
+from cometmq.spark.pipelines.progress import Tell, follow, progress
 from cometmq.spark.pipelines.steps import Summary, at
 
 if TYPE_CHECKING:
@@ -62,11 +63,12 @@ def archive(
         **source,
     }
     ranges = spark.readStream.format("cometmq").options(**options, emit="ranges").load()
-    writer = ranges.writeStream.foreachBatch(_Batch(str(lake.root), options, tuple(wanted)))
-    writer = writer.option("checkpointLocation", checkpoint or str(lake.root / "_checkpoint"))
     before = {file.path for file in lake.live_files()}
-    timed = writer.trigger(availableNow=True) if once else writer.trigger(processingTime=f"{interval_s} seconds")
-    timed.start().awaitTermination()
+    with progress("archive") as tell:
+        writer = ranges.writeStream.foreachBatch(_Batch(str(lake.root), options, tuple(wanted), tell))
+        writer = writer.option("checkpointLocation", checkpoint or str(lake.root / "_checkpoint"))
+        timed = writer.trigger(availableNow=True) if once else writer.trigger(processingTime=f"{interval_s} seconds")
+        follow(timed.start(), tell, count=False)
     added = [file for file in lake.live_files() if file.path not in before]
     return Summary(
         "archive",
@@ -83,10 +85,11 @@ def archive(
 class _Batch:
     """What is done for each micro-batch, in the driver."""
 
-    def __init__(self, root: str, options: dict[str, str], columns: tuple[Column, ...]) -> None:
+    def __init__(self, root: str, options: dict[str, str], columns: tuple[Column, ...], tell: Tell) -> None:
         self.root = root
         self.options = options
         self.columns = columns
+        self.tell = tell
 
     def __call__(self, ranges: DataFrame, batch: int) -> None:
         lake = Lake(self.root)
@@ -101,14 +104,13 @@ class _Batch:
         at("archive before publish")
         lake.publish(Manifest(query, batch, tuple(column.name for column in self.columns), tuple(files)))
         at("archive after publish")
+        self.tell.add(sum(file.rows for file in files))
 
 
 class _Write:
     """Reads ranges and writes them as files; runs in the executors."""
 
-    def __init__(
-        self, root: str, options: dict[str, str], columns: tuple[Column, ...], query: str, batch: int
-    ) -> None:
+    def __init__(self, root: str, options: dict[str, str], columns: tuple[Column, ...], query: str, batch: int) -> None:
         self.root = root
         self.options = options
         self.columns = columns

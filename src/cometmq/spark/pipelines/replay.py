@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from cometmq.errors import ConfigError
 from cometmq.names import topic_fault
 from cometmq.spark.lake import Lake
+from cometmq.spark.pipelines.progress import progress, tasks
 from cometmq.spark.pipelines.steps import Summary, at
 
 if TYPE_CHECKING:
@@ -59,9 +60,11 @@ def replay(
     at("replay before send")
     rows = frame.select(columns)
     options = {"namesrvAddr": namesrv, "topic": to, "delivery": "deduplicated", "jobId": f"replay-{run}", **sink}
-    rows.write.format("cometmq").options(**options).mode("append").save()
-    at("replay after send")
-    return Summary("replay", {"rows": rows.count(), "to": to, "run": run, "files": len(paths)})
+    with progress("replay") as tell, tasks(spark, tell):
+        rows.write.format("cometmq").options(**options).mode("append").save()
+        at("replay after send")
+        count = rows.count()
+    return Summary("replay", {"rows": count, "to": to, "run": run, "files": len(paths)})
 
 
 def _planned(
