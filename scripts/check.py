@@ -32,6 +32,7 @@ HOT = (
 )
 # Long tests that have seen the same code interpreted and learn nothing from its compiled form.
 ONCE = (
+    "tests/broker/test_store_promises.py::test_after_a_failed_flush_no_send_is_acked_and_reads_go_on",
     "tests/client/test_batching.py::test_a_million_sends_to_a_slow_broker_stay_within_their_bounds",
     "tests/store/test_growth.py::test_a_long_run_is_flat",
     "tests/store/test_sizes.py",
