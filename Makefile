@@ -48,7 +48,8 @@ run: $(COMPILED)
 
 # Each pass writes its section of the mission record.
 test: export COMETMQ_MISSION_RECORD := build/mission.json
-test: lint $(COMPILED) $(SPARK)
+test: $(SPARK)
+	@$(MAKE) --no-print-directory --jobs=2 lint $(COMPILED)
 	@rm -f $(COMETMQ_MISSION_RECORD)
 	$(PY) scripts/check.py
 
