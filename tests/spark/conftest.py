@@ -7,7 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import pytest
 
@@ -59,7 +59,12 @@ def topic(cluster: SyncCluster, request: pytest.FixtureRequest) -> str:
     return name
 
 
-def fill(cluster: SyncCluster, topic: str, count: int, first: int = 0) -> None:
+class HasAddress(Protocol):
+    @property
+    def namesrv(self) -> str: ...
+
+
+def fill(cluster: HasAddress, topic: str, count: int, first: int = 0) -> None:
     """Messages numbered in body and key, in all queues by turns; every third has the tag `third`."""
 
     async def main() -> None:

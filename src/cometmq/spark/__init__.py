@@ -13,10 +13,11 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from cometmq.spark.progress import attach as attach
     from cometmq.spark.sessions import register as register
     from cometmq.spark.sessions import session as session
 
-__all__ = ["register", "session"]
+__all__ = ["attach", "register", "session"]
 
 
 def __getattr__(name: str) -> Any:
@@ -24,4 +25,5 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__} has no attribute {name}")
     import importlib
 
-    return getattr(importlib.import_module("cometmq.spark.sessions"), name)
+    module = "progress" if name == "attach" else "sessions"
+    return getattr(importlib.import_module(f"cometmq.spark.{module}"), name)

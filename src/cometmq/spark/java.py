@@ -6,7 +6,7 @@
 
 Spark's launcher always asks for the module jdk.incubator.vector, which the packaged JRE does not have; without it only
 the vector form of linear algebra is missing, which no format or pipeline uses. So the packaged JRE gets a home
-directory whose `bin/java` leaves that one argument out.
+directory whose `bin/java` leaves that one argument out. `python -m cometmq.spark.java` prints the home that was found.
 """
 
 from __future__ import annotations
@@ -86,3 +86,10 @@ def _packaged() -> str | None:
     if home.stat().st_uid != os.getuid():
         raise ConfigError(f"{home} belongs to another user: remove it")
     return str(home)
+
+
+if __name__ == "__main__":
+    try:
+        sys.stdout.write(java_home() + "\n")
+    except ConfigError as error:
+        sys.exit(str(error))

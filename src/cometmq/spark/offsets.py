@@ -107,4 +107,4 @@ def limited(start: Positions, end: Positions, rows_max: int) -> Positions:
         more = min(max(0, left), backlog[queue] - shares[queue])
         shares[queue] += more
         left -= more
-    return {queue: start.get(queue, end[queue]) + shares[queue] if queue in shares else end[queue] for queue in end}
+    return {queue: start.get(queue, 0) + shares[queue] if queue in shares else end[queue] for queue in end}

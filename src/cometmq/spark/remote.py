@@ -2,13 +2,15 @@
 
 Workers are reused by Spark, so clients are kept per process and address, and closed when the process ends. A forked
 worker has none of its parent's. Requests that fail for a while (time-out, broker away or busy) are tried again for
-`retryMs`; what an answer says for good is raised at once.
+`retryMs`; what an answer says for good is raised at once. A broker that no route names is away, not gone: its queues
+are lost only if it is there and does not have them (`gone`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import atexit
+import contextlib
 import os
 import threading
 import time
@@ -18,11 +20,11 @@ from typing import Any, Final, NamedTuple, TypeVar
 from cometmq.client.instance import Instance
 from cometmq.client.namespaces import strip, wrap
 from cometmq.client.options import ClientOptions
-from cometmq.errors import BrokerError, BrokerUnknown, CallError, ConfigError, NoRoute
+from cometmq.errors import BrokerError, BrokerUnknown, CallError, CometError, ConfigError, NoRoute
 from cometmq.net.tls import ClientTls
 from cometmq.spark.offsets import Positions, Queue
 from cometmq.spark.options import Options
-from cometmq.wire.bodies import SubscriptionGroupConfig, TopicList
+from cometmq.wire.bodies import ClusterInfo, SubscriptionGroupConfig, TopicList
 from cometmq.wire.codes import Request, Response
 from cometmq.wire.command import Command
 from cometmq.wire.headers import PullMessage, PullMessageResponse
@@ -37,7 +39,7 @@ CONNECTION_OPTIONS: Final[dict[str, str | None]] = {
     "tlsTrust": None,
     "namespace": None,
     "pullTimeoutMs": "3000",
-    "retryMs": "30000",
+    "retryMs": "120000",
 }
 CONNECTION_ALIASES: Final = {"nameServer": "namesrvAddr", "kafka.bootstrap.servers": "namesrvAddr"}
 # A group for pulls of readers that name none; system groups need not be created.
@@ -141,7 +143,7 @@ class Remote:
 
     async def _topics(self) -> list[str]:
         command = self.instance.request(Request.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, {})
-        answer = await self.patient(lambda: self.instance.nameservers.ask(command, self.connection.timeout_s))
+        answer = await self.instance.nameservers.ask(command, self.connection.timeout_s)
         names = TopicList.decode(answer.body).topic_list
         return sorted(strip(self.instance.namespace, name) for name in names)
 
@@ -157,11 +159,45 @@ class Remote:
         found = await asyncio.gather(*map(of, topics))
         return sorted(queue for queues in found for queue in queues)
 
+    def gone(self, queues: Iterable[Queue]) -> set[Queue]:
+        """Those that their broker, which is there, does not have any more."""
+        return self.run(self._gone(set(queues)))
+
+    async def _gone(self, queues: set[Queue]) -> set[Queue]:
+        # Asked before and after: a broker that comes or goes meanwhile says nothing about its queues.
+        before = await self._brokers()
+        missing = set(queues)
+        for topic in {queue.topic for queue in queues}:
+            try:
+                missing -= set(await self._queues([topic]))
+            except NoRoute as error:
+                if error.__cause__ is not None:  # no name server answers
+                    raise
+        after = await self._brokers()
+        return {queue for queue in missing if queue.broker in before and queue.broker in after}
+
+    async def _brokers(self) -> set[str]:
+        command = self.instance.request(Request.GET_BROKER_CLUSTER_INFO, {})
+        answer = await self.instance.nameservers.ask(command, self.connection.timeout_s)
+        return set(ClusterInfo.decode(answer.body).broker_addr_table)
+
     def bounds(self, queues: Iterable[Queue]) -> dict[Queue, Bounds]:
         return self.run(self._for_all(queues, self._bounds_of))
 
     def maximums(self, queues: Iterable[Queue]) -> Positions:
         return self.run(self._for_all(queues, self._max_of))
+
+    def maximums_at_hand(self, queues: Iterable[Queue]) -> Positions:
+        """Of the queues whose broker answers at once; the others are left out."""
+
+        async def of(queue: Queue) -> int:
+            try:
+                answer = await self._ask_once(Request.GET_MAX_OFFSET, queue, {"committed": "true"})
+            except (CometError, OSError):
+                return -1
+            return int(answer.ext["offset"])
+
+        return {queue: offset for queue, offset in self.run(self._for_all(queues, of)).items() if offset >= 0}
 
     def at_time(self, queues: Iterable[Queue], time_ms: int) -> Positions:
         """The first offset that was stored at or after that moment."""
@@ -187,14 +223,16 @@ class Remote:
         return int(answer.ext["offset"])
 
     async def _ask(self, code: int, queue: Queue, more: dict[str, str]) -> Command:
+        return await self.patient(lambda: self._ask_once(code, queue, more))
+
+    async def _ask_once(self, code: int, queue: Queue, more: dict[str, str]) -> Command:
         topic = self._wire(queue.topic)
         ext = {"topic": topic, "queueId": str(queue.number), "bname": queue.broker, **more}
-
-        async def once() -> Command:
+        try:
             address = await self.instance.master(queue.broker, topic)
-            return await self.instance.ask(address, self.instance.request(code, ext), self.connection.timeout_s)
-
-        return await self.patient(once)
+        except NoRoute as error:
+            raise BrokerUnknown(f"broker {queue.broker} of {queue} is away: {error}") from error
+        return await self.instance.ask(address, self.instance.request(code, ext), self.connection.timeout_s)
 
     def _wire(self, name: str) -> str:
         return wrap(self.instance.namespace, name)
@@ -250,7 +288,8 @@ class Remote:
         async def once() -> Command:
             reader = self.instance.brokers.reader(queue.broker)
             if reader is None:
-                await self.instance.refresh_route(topic)
+                with contextlib.suppress(NoRoute):
+                    await self.instance.refresh_route(topic)
                 reader = self.instance.brokers.reader(queue.broker)
             if reader is None:
                 raise BrokerUnknown(f"no route names a member of broker {queue.broker} for topic {queue.topic}")

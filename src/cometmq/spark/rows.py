@@ -4,12 +4,14 @@
     topic            or the option `topic`, which wins
     tags, keys       text; several keys separated by spaces
     properties       MAP<STRING,STRING>; RocketMQ's own names among them are left out, they are made anew
-    shardingKey      rows of one key go to one queue, in order
+    shardingKey      rows of one key go to one queue, in order; with partitioner=hash `keys` where there is none
     brokerName, queueId
                      an explicit queue, with partitioner=column or preserve
     delayLevel, deliverTimestamp
                      when it becomes visible
     flag             a number of the application's
+
+and the column that the option `rowId` names, which is not sent.
 
 Columns that are none of these: `extraColumns=error` (default), ignore, or properties.
 """
@@ -33,6 +35,7 @@ SINK_COLUMNS: Final = (
     "body", "topic", "tags", "keys", "properties", "shardingKey", "brokerName", "queueId", "delayLevel",
     "deliverTimestamp", "flag",
 )  # fmt: skip
+ROW_ID: Final = " id"  # no column has that name
 PARTITIONERS: Final = ("round-robin", "hash", "column", "preserve")
 # Names that RocketMQ gives a meaning to; a copy of a message gets them anew.
 SYSTEM: Final = frozenset(value for name, value in vars(Property).items() if name.isupper() and isinstance(value, str))
@@ -49,6 +52,7 @@ class Row(NamedTuple):
     delay_level: int | None
     deliver_at: datetime | None
     flag: int
+    id: str | None = None
 
     def marked(self, mark: str) -> Row:
         return self._replace(properties={**self.properties, MARK: mark})
@@ -57,13 +61,18 @@ class Row(NamedTuple):
 class RowReader:
     def __init__(self, names: tuple[str, ...], options: Options) -> None:
         known = {name.lower(): name for name in SINK_COLUMNS}
+        self.id = options.get("rowId")
         self.topic = options.get("topic")
         self.partitioner = options.choice("partitioner", PARTITIONERS)
         extra = options.choice("extraColumns", ("error", "ignore", "properties"))
         self.columns: dict[str, str] = {}
         self.extras: list[str] = []
         for name in names:
-            if name.lower() in known:
+            if name == self.id:
+                self.columns[ROW_ID] = name
+                if name in SINK_COLUMNS:
+                    self.columns[name] = name
+            elif name.lower() in known:
                 self.columns[known[name.lower()]] = name
             elif extra == "properties":
                 self.extras.append(name)
@@ -74,10 +83,14 @@ class RowReader:
                 )
         if "body" not in self.columns:
             raise ConfigError(f"the sink needs a column body; there are {', '.join(names)}")
+        if self.id is not None and ROW_ID not in self.columns:
+            raise ConfigError(f"rowId={self.id} is no column; there are {', '.join(names)}")
         if self.topic is None and "topic" not in self.columns:
             raise ConfigError("say where to: the option topic, or a column topic")
         if self.partitioner in ("column", "preserve") and not {"brokerName", "queueId"} <= set(self.columns):
             raise ConfigError(f"partitioner={self.partitioner} needs the columns brokerName and queueId")
+        if self.partitioner == "hash" and not {"shardingKey", "keys"} & set(self.columns):
+            raise ConfigError("partitioner=hash needs a column shardingKey or keys")
 
     def rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Row]:
         for batch in batches:
@@ -104,6 +117,8 @@ class RowReader:
         if self.partitioner in ("column", "preserve") and value["queueId"] is not None:
             queue = (str(value["brokerName"]), int(value["queueId"]))
         key = value.get("shardingKey")
+        if key is None and self.partitioner == "hash":
+            key = value.get("keys")
         return Row(
             topic,
             body.encode() if isinstance(body, str) else bytes(body),
@@ -115,4 +130,5 @@ class RowReader:
             value.get("delayLevel"),
             value.get("deliverTimestamp"),
             int(value.get("flag") or 0),
+            str(value[ROW_ID]) if self.id is not None else None,
         )

@@ -16,7 +16,7 @@ import re
 from pathlib import Path
 from typing import Final
 
-from cometmq.errors import BrokerError, CometError, ConfigError, NoRoute
+from cometmq.errors import BrokerError, ConfigError, NoRoute
 from cometmq.names import is_system_topic
 from cometmq.spark.offsets import EARLIEST, GROUP, LATEST, Positions, Queue, from_dict, from_json, to_json
 from cometmq.spark.options import Options
@@ -58,6 +58,15 @@ def queues_of(options: Options, cluster: Remote) -> list[Queue]:
             raise ConfigError(f"option subscribePattern={pattern} is no regular expression: {error}") from None
         return cluster.queues(topic for topic in cluster.topics() if matches(topic) and not is_system_topic(topic))
     return _assigned(options, cluster)
+
+
+def is_wanted(options: Options, queue: Queue) -> bool:
+    """Whether the query reads this queue, be it there or not."""
+    if options.get("subscribe"):
+        return queue.topic in options.names("subscribe")
+    if options.get("subscribePattern"):
+        return re.fullmatch(options.text("subscribePattern"), queue.topic) is not None
+    return queue.number in map(int, options.json("assign").get(queue.topic, {}).get(queue.broker, ()))
 
 
 def _there(topics: list[str], cluster: Remote) -> list[str]:
@@ -201,10 +210,3 @@ class Pin:
                 "no pin for the first offsets: a first batch that fails may skip messages when the query is started "
                 "again; set consumerGroup or initialOffsetStore"
             )
-
-    def read_or_none(self, queues: list[Queue]) -> Positions | None:
-        try:
-            return self.read(queues)
-        except CometError as error:
-            logger.warning("cannot read pinned offsets: %s", error)
-            return None

@@ -3,6 +3,13 @@
 Spark asks one object in a process of its own for offsets, some 90 times a second while nothing happens; the cluster is
 asked every `offsetPollMs`. Objects that plan and read are others: only offsets, as JSON, pass between them. Queues that
 appear later begin at their first message. Where a queue ends is told by the broker, never guessed.
+
+    a broker that is away     its queues keep their place, the others go on; a batch that needs it waits `retryMs`
+    a queue that is gone      its broker is there and does not have it: loss
+    a queue that went back    it ends before where the query stands, for longer than a restart takes: loss
+
+With failOnDataLoss=false a lost stretch is left out, with one line in the log; a queue that was made anew is read from
+its first message.
 """
 
 from __future__ import annotations
@@ -26,9 +33,9 @@ from cometmq.errors import CometError, ConfigError
 from cometmq.spark.offsets import Positions, Queue, Range, cut, from_dict, limited, to_dict
 from cometmq.spark.options import Options
 from cometmq.spark.reading import DataLoss, check_loss
-from cometmq.spark.remote import READER_GROUP, Bounds, remote
+from cometmq.spark.remote import READER_GROUP, Bounds, Remote, remote
 from cometmq.spark.source import RangePartition, read_partition, source_options
-from cometmq.spark.starting import Pin, queues_of, starting
+from cometmq.spark.starting import Pin, is_wanted, queues_of, starting
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,6 +45,9 @@ logger = logging.getLogger(__name__)
 _UNITS: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 # When nobody knows better how large messages are.
 _MESSAGE_BYTES: Final = 1024
+# A broker that comes back may know less than it had for a moment.
+_BACK_S: Final = 10.0
+_PAUSE_S: Final = 1.0
 
 
 class CometStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -48,8 +58,11 @@ class CometStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._seen: Positions = {}
         self._seen_s = 0.0
         self._queues: list[Queue] = []
-        self._queues_s = 0.0
-        self._batch_s = 0.0
+        self._queues_s = float("-inf")
+        self._firsts: Positions = {}
+        self._back_since_s: dict[Queue, float] = {}
+        self._batch_s = float("-inf")
+        self._away: frozenset[str] = frozenset()
 
     def _options(self) -> Options:
         return source_options(self.given)
@@ -75,16 +88,41 @@ class CometStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
         options = self._options()
-        begin = from_dict(start)
-        end = self._until if self._until is not None else self._ends(options)
-        # A queue whose broker is away keeps its place, and one that went back is left to the check of losses.
-        end = {queue: max(end.get(queue, 0), begin.get(queue, 0)) for queue in {*end, *begin}}
-        backlog = sum(end[queue] - begin.get(queue, 0) for queue in end)
+        stands = from_dict(start)
+        self._known_queues(options, stands)
+        ends = self._until if self._until is not None else self._ends(options)
+        begin = {**self._beginnings(options, ends, stands), **stands}
+        end = self._reachable(options, begin, ends)
+        backlog = sum(max(0, end[queue] - begin[queue]) for queue in end)
         if self._until is None and self._must_wait(options, backlog):
-            return to_dict(begin)
+            return start
         rows = _rows_of(limit, options, begin, end)
         self._batch_s = time.monotonic()
         return to_dict(limited(begin, end, rows) if rows is not None else end)
+
+    def _beginnings(self, options: Options, ends: Positions, stands: Positions) -> Positions:
+        """First offsets of queues that have appeared since the query began."""
+        fresh = [queue for queue in ends if queue not in stands]
+        unknown = [queue for queue in fresh if queue not in self._firsts]
+        if unknown:
+            self._firsts |= {queue: there.first for queue, there in remote(options).bounds(unknown).items()}
+        return {queue: self._firsts[queue] for queue in fresh}
+
+    def _reachable(self, options: Options, begin: Positions, ends: Positions) -> Positions:
+        """Where each queue can be read to. One whose broker is away keeps its place."""
+        found = {queue: max(ends.get(queue, 0), offset) for queue, offset in begin.items()}
+        for queue, offset in begin.items():
+            if queue not in ends or ends[queue] >= offset:
+                self._back_since_s.pop(queue, None)
+                continue
+            since_s = self._back_since_s.setdefault(queue, time.monotonic())
+            if self._until is None and time.monotonic() - since_s < _BACK_S:
+                continue
+            text = f"{queue}: the query stands at {offset}, the queue ends at {ends[queue]}: it was made anew"
+            if options.flag("failOnDataLoss"):
+                raise DataLoss(f"{text} or rolled back; set failOnDataLoss=false to read it from its first message")
+            found[queue] = ends[queue]
+        return found
 
     def _must_wait(self, options: Options, backlog: int) -> bool:
         least = options.optional_number("minOffsetsPerTrigger", 1)
@@ -110,23 +148,54 @@ class CometStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _ends(self, options: Options, fresh: bool = False) -> Positions:
         now_s = time.monotonic()
-        if fresh or not self._seen or now_s - self._seen_s >= options.number("offsetPollMs") / 1000:
-            try:
-                self._seen = remote(options).maximums(self._known_queues(options))
-            except CometError as error:
-                # The next question may find the broker back; until then nothing new is known.
-                if not self._seen:
-                    raise
-                logger.warning("cannot ask for offsets: %s", error)
-            self._seen_s = now_s
+        if fresh:
+            # A run over what is there must not leave out a broker that is away for a moment: wait for it.
+            self._seen = remote(options).maximums(self._known_queues(options))
+        elif not self._seen or now_s - self._seen_s >= options.number("offsetPollMs") / 1000:
+            queues = self._known_queues(options)
+            found = remote(options).maximums_at_hand(queues)
+            self._note_away(frozenset(queue.broker for queue in queues if queue not in found))
+            self._seen |= found
+        else:
+            return self._seen
+        self._seen_s = now_s
         return self._seen
 
-    def _known_queues(self, options: Options) -> list[Queue]:
+    def _note_away(self, away: frozenset[str]) -> None:
+        """One line when it changes: questions come many times a second."""
+        if away != self._away:
+            logger.warning("brokers that do not answer: %s", ", ".join(sorted(away)) or "none any more")
+            self._away = away
+
+    def _known_queues(self, options: Options, stands: Positions | None = None) -> list[Queue]:
         now_s = time.monotonic()
-        if not self._queues or now_s - self._queues_s >= options.number("metadataTtlMs") / 1000:
-            self._queues = queues_of(options, remote(options))
-            self._queues_s = now_s
+        if now_s - self._queues_s < options.number("metadataTtlMs") / 1000:
+            return self._queues
+        cluster = remote(options)
+        expected = {*self._queues, *(queue for queue in stands or () if is_wanted(options, queue))}
+        try:
+            found = set(queues_of(options, cluster))
+            lost = cluster.gone(expected - found) if expected - found else set()
+        except CometError as error:
+            # The next question may find the name server or the broker back; until then nothing new is known.
+            if not expected and not stands and self._queues_s < 0:
+                raise
+            found = set()
+            lost = self._lost_meanwhile(cluster, expected, error)
+        if lost and options.flag("failOnDataLoss"):
+            raise DataLoss(_gone_text(lost))
+        if lost & set(self._queues):
+            logger.warning("lost queues %s", _gone_text(lost))
+        self._queues = sorted({*self._queues, *found} - lost)
+        self._queues_s = now_s
         return self._queues
+
+    def _lost_meanwhile(self, cluster: Remote, expected: set[Queue], error: CometError) -> set[Queue]:
+        logger.warning("cannot ask for queues: %s", error)
+        try:
+            return cluster.gone(expected)
+        except CometError:
+            return set()
 
     # Reading
 
@@ -134,24 +203,33 @@ class CometStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         options = self._options()
         first, last = from_dict(start), from_dict(end)
         fail = options.flag("failOnDataLoss")
-        bounds = self._bounds(options, [queue for queue in last if last[queue] > first.get(queue, 0)], fail)
+        moving = [queue for queue in last if last[queue] != first.get(queue, -1)]
         ranges = []
-        for queue, there in bounds.items():
+        for queue, there in self._bounds(options, moving, fail).items():
             begin = first.get(queue, there.first)
+            if begin > last[queue]:
+                logger.warning("lost messages %s: made anew, read from %d", queue, there.first)
+                begin = min(there.first, last[queue])
             ranges.append(check_loss(Range(queue, begin, last[queue]), there, fail))
         pieces = cut(ranges, options.number("maxRecordsPerPartition", 1), options.optional_number("minPartitions", 1))
         return [RangePartition(one) for one in pieces]
 
     def _bounds(self, options: Options, queues: list[Queue], fail: bool) -> dict[Queue, Bounds]:
         cluster = remote(options)
-        there = set(cluster.queues(sorted({queue.topic for queue in queues}))) if queues else set()
-        gone = sorted(set(queues) - there)
-        if gone and fail:
-            raise DataLoss(
-                f"{', '.join(map(str, gone))}: not there any more, its messages cannot be read; "
-                "set failOnDataLoss=false to go on without them"
-            )
-        return cluster.bounds([queue for queue in queues if queue in there])
+        give_up_s = time.monotonic() + cluster.connection.retry_s
+        while True:
+            try:
+                lost = cluster.gone(queues) if queues else set()
+                break
+            except CometError:
+                if time.monotonic() > give_up_s:
+                    raise
+                time.sleep(_PAUSE_S)
+        if lost and fail:
+            raise DataLoss(_gone_text(lost))
+        if lost:
+            logger.warning("lost queues %s", _gone_text(lost))
+        return cluster.bounds([queue for queue in queues if queue not in lost])
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, RangePartition)
@@ -170,6 +248,11 @@ class CometStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def stop(self) -> None:
         pass
+
+
+def _gone_text(lost: set[Queue]) -> str:
+    names = ", ".join(map(str, sorted(lost)))
+    return f"{names}: not there any more, what was not read is lost; set failOnDataLoss=false to go on without"
 
 
 def _rows_of(limit: ReadLimit, options: Options, begin: Positions, end: Positions) -> int | None:
