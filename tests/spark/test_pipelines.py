@@ -107,7 +107,7 @@ def test_pipelines_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["nothing"], "there is no pipeline nothing; there are archive, audit, replay"),
+        (["nothing"], "there is no pipeline nothing; there are archive, audit, "),
         (["audit"], "pipeline audit needs store=..."),
         (["audit", "store=x", "colour=red"], "pipeline audit has no colour; it takes store, partition_mib"),
         (["audit", "store=x", "partition_mib=many"], "partition_mib=many is no number"),

@@ -6,12 +6,18 @@
     print(archive(session(), namesrv="127.0.0.1:9876", topics="orders", root="/lake"))
 
     cometmq pipeline run archive --namesrv 127.0.0.1:9876 topics=orders root=/lake
+
+What each takes and promises is in its module; docs/spark.md has an example of each.
 """
 
 from cometmq.spark.pipelines.archive import archive as archive
 from cometmq.spark.pipelines.audit import Finding as Finding
 from cometmq.spark.pipelines.audit import audit as audit
+from cometmq.spark.pipelines.rebuild import rebuild as rebuild
 from cometmq.spark.pipelines.replay import replay as replay
+from cometmq.spark.pipelines.schema import schema as schema
+from cometmq.spark.pipelines.search import Hit as Hit
+from cometmq.spark.pipelines.search import search as search
 from cometmq.spark.pipelines.steps import Summary as Summary
 
-__all__ = ["Finding", "Summary", "archive", "audit", "replay"]
+__all__ = ["Finding", "Hit", "Summary", "archive", "audit", "rebuild", "replay", "schema", "search"]
