@@ -12,10 +12,12 @@ from cometmq.errors import WireError
 from cometmq.wire.batch import encode_batch, split_batch
 from cometmq.wire.compression import decompress
 from cometmq.wire.message import decode_record, decode_records, encode_blank
+from cometmq.wire.plainscan import PlainScan
 from cometmq.wire.properties import decode, find
 from cometmq.wire.record_crc import reserve_crc
 from cometmq.wire.scan import BAD, HALF, OK, scan_record
 from tests.support.golden import golden_commitlog, golden_frames, golden_records
+from tests.support.records import SCANNED
 
 INPUTS = int(os.environ.get("COMETMQ_FUZZ_MESSAGES", "20000"))
 SEED = int(os.environ.get("COMETMQ_FUZZ_SEED", "20261115"))
@@ -58,11 +60,22 @@ def mutate(data: bytes, chance: random.Random) -> bytes:
     return bytes(changed)
 
 
+def check_plain(data: bytes, check_crc: bool) -> None:
+    """What the scan for plain records takes, the scan for all records must read the same way."""
+    plain = PlainScan()
+    if plain.take(data, 0, check_crc):
+        scan = scan_record(data, 0, len(data), check_crc)
+        assert [getattr(plain.scan, name) for name in SCANNED] == [getattr(scan, name) for name in SCANNED]
+        assert not scan.properties.endswith("\0")
+        assert "\0" not in scan.topic
+
+
 def check_record(data: bytes, chance: random.Random) -> bool:
     """True if the bytes were a record after all."""
     check_crc = chance.random() < 0.5
     scan = scan_record(data, 0, len(data), check_crc, chance.random() < 0.2)
     assert scan.kind not in (OK, HALF) or 0 < scan.size <= len(data)
+    check_plain(data, check_crc)
     find(scan.properties, "TAGS")
     try:
         message = decode_record(data, 0, None, check_crc)

@@ -1,6 +1,7 @@
 """Checks dispatch: both ways, the order of its work, where it stops, damaged places, light queues, delay levels."""
 
 import logging
+import random
 import time
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 from cometmq.errors import StoreError
 from cometmq.store.commitlog import CommitLog
 from cometmq.store.disk import OsDisk
-from cometmq.store.dispatch import Dispatcher, parse_delay_levels
+from cometmq.store.dispatch import KEPT_MAX, Dispatcher, parse_delay_levels
 from cometmq.store.fakedisk import FakeDisk
 from cometmq.store.puts import AppendRequest
 from cometmq.store.results import GetStatus, PutStatus
@@ -159,6 +160,42 @@ def test_under_sync_flush_nothing_is_visible_before_it_is_on_disk() -> None:
     parts.segments.flush(0)
     parts.dispatcher.run()
     assert parts.bodies() == [b"one"]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_records_that_wait_for_the_disk_are_built_like_those_that_do_not(seed: int) -> None:
+    chance = random.Random(seed)
+    at_once = Parts(index_entries=400)
+    waiting = Parts(index_entries=400, flush_disk_type="SYNC_FLUSH")
+    for number in range(300 if seed else KEPT_MAX + 300):
+        flag = chance.choice((0, 0, 0, TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK))
+        fields = {"KEYS": f"k{number}", "TAGS": f"t{number % 7}", "UNIQ_KEY": f"u{number}"}
+        count = chance.choice((0, 0, 0, 0, 3))
+        for parts in (at_once, waiting):
+            if count:
+                parts.put_batch(f"Topic{number % 3}", number % 2, [b"%d" % member for member in range(count)])
+            else:
+                parts.put(f"Topic{number % 3}", number % 2, bytes(number % 90), flag, **fields)
+        if chance.random() < 0.1 and number > KEPT_MAX * (1 - seed):
+            waiting.segments.flush(0)
+            waiting.dispatcher.step(chance.choice((1, 200, 1 << 20)))
+    waiting.segments.flush(0)
+    waiting.dispatcher.run()
+    for parts in (at_once, waiting):
+        assert parts.dispatcher.position == parts.log.max_offset
+        parts.queues.write()
+    assert dict(files_below(at_once.disk, ROOT)) == dict(files_below(waiting.disk, ROOT)), f"seed={seed}"
+
+
+def test_what_waits_for_the_disk_is_not_read_again() -> None:
+    disk = FakeDisk()
+    parts = Parts(disk, flush_disk_type="SYNC_FLUSH")
+    first, second = parts.put(KEYS="one"), parts.put(KEYS="two")
+    damage(disk, first.physical_offset)
+    parts.segments.flush(0)
+    parts.dispatcher.run()
+    assert parts.queues.max_offset("TopicA", 0) == 2
+    assert parts.index.query("TopicA", "two", 9, 0, 1 << 60) == [second.physical_offset]
 
 
 def test_dispatch_stops_at_the_confirmed_offset_and_goes_on_from_there() -> None:

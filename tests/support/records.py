@@ -20,6 +20,12 @@ HOSTS = st.tuples(
     st.one_of(st.binary(min_size=4, max_size=4), st.binary(min_size=16, max_size=16)), st.integers(0, 65535)
 )
 
+# The fields of a scan that mean something when its kind is OK.
+SCANNED = (
+    "kind", "size", "topic", "queue_id", "queue_offset", "physical_offset", "sys_flag", "store_timestamp_ms",
+    "prepared_transaction_offset", "properties", "delay_level", "batch_size", "base_offset",
+)  # fmt: skip
+
 
 @dataclass
 class Fields:

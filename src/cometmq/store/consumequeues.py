@@ -105,6 +105,7 @@ class ConsumeQueues:
         self.strict: bool = False
         # For a message before this offset no queue is made: after a clean stop the topic was deleted.
         self.made_from: int = 0
+        self._ext_enabled: bool = options.queue_ext_enabled
         self._open_files: OpenFiles = OpenFiles(disk)
         self._waiting: list[ConsumeQueue] = []
         self._waiting_batch: list[BatchQueue] = []
@@ -148,7 +149,7 @@ class ConsumeQueues:
 
     def ext(self, topic: str, queue_id: int) -> ConsumeQueueExt | None:
         """The extension, if the setting is on."""
-        if not self.options.queue_ext_enabled:
+        if not self._ext_enabled:
             return None
         ext = self.exts.get((topic, queue_id))
         if ext is None:
@@ -199,7 +200,7 @@ class ConsumeQueues:
             queue = self.queue(topic, queue_id)
         if self.verifying:
             queue.check_last(physical_offset, size, tags_code, queue_offset)
-        if self.options.queue_ext_enabled and physical_offset + size > queue.max_physical:
+        if self._ext_enabled and physical_offset + size > queue.max_physical:
             ext = self.ext(topic, queue_id)
             if ext is not None:
                 tags_code = ext.put(tags_code, store_time_ms, b"")
@@ -313,7 +314,7 @@ class ConsumeQueues:
                     f"{self.options.path('batchconsumequeue', topic)} exists, but the topic's type is not BatchCQ"
                 )
             self.batch_queue(topic, queue_id).files.load()
-        if self.options.queue_ext_enabled:
+        if self._ext_enabled:
             for topic, queue_id in self._directories("consumequeue_ext"):
                 ext = self.ext(topic, queue_id)
                 assert ext is not None

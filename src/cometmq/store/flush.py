@@ -5,8 +5,8 @@
 
 One piece of work runs at a time. Puts that come meanwhile wait for the next one, so one fdatasync answers all
 who wait for it, however many they are (group commit). Waiters stand in log order because puts do: the flushed offset
-cuts the row in two, and everybody before it is told OK. Who waits longer than `sync_flush_timeout_ms` is told
-FLUSH_DISK_TIMEOUT; the message stays in the log.
+cuts the row in two, and everybody before it is told OK, in one pass. Who waits longer than `sync_flush_timeout_ms` is
+told FLUSH_DISK_TIMEOUT; the message stays in the log. One timer serves all of them: the wait is as long for everybody.
 
 The first failed sync is final. Linux marks the pages clean although they never reached the device, so a second sync
 would succeed and say nothing: there is no retry, nobody is told OK any more, and the store takes no messages.
@@ -15,8 +15,8 @@ would succeed and say nothing: there is no retry, nobody is told OK any more, an
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable
+from typing import Final
 
 from cometmq.clock import Clock, Timer
 from cometmq.store.checkpoint import Checkpoint
@@ -28,40 +28,61 @@ log = logging.getLogger(__name__)
 
 Callback = Callable[[int], object]
 
-SLOW_FLUSH_S = 0.5
-PROGRESS_EVERY = 10
-TIMER_HAIR_S = 0.001
+SLOW_FLUSH_S: Final = 0.5
+PROGRESS_EVERY: Final = 10
+TIMER_HAIR_S: Final = 0.001
+
+
+class Waiter:
+    __slots__ = ("end_offset", "deadline_s", "callback")
+
+    def __init__(self, end_offset: int, deadline_s: float, callback: Callback) -> None:
+        self.end_offset = end_offset
+        self.deadline_s = deadline_s
+        self.callback = callback
 
 
 class GroupCommit:
     """Those who wait for the disk, in log order."""
 
     def __init__(self) -> None:
-        self._waiters: deque[tuple[int, float, Callback]] = deque()
+        self._waiters: list[Waiter] = []
 
     def __len__(self) -> int:
         return len(self._waiters)
 
     def wait(self, end_offset: int, deadline_s: float, callback: Callback) -> None:
-        self._waiters.append((end_offset, deadline_s, callback))
+        self._waiters.append(Waiter(end_offset, deadline_s, callback))
 
     def flushed(self, offset: int) -> None:
-        waiters = self._waiters
-        while waiters and waiters[0][0] <= offset:
-            _tell(waiters.popleft()[2], PutStatus.OK)
+        count = 0
+        for waiter in self._waiters:
+            if waiter.end_offset > offset:
+                break
+            count += 1
+        self._tell_first(count, PutStatus.OK)
 
     def expire(self, now_s: float) -> None:
         """Deadlines are in order too: the time to wait is the same for all."""
-        waiters = self._waiters
-        while waiters and waiters[0][1] <= now_s:
-            _tell(waiters.popleft()[2], PutStatus.FLUSH_DISK_TIMEOUT)
+        count = 0
+        for waiter in self._waiters:
+            if waiter.deadline_s > now_s:
+                break
+            count += 1
+        self._tell_first(count, PutStatus.FLUSH_DISK_TIMEOUT)
 
     def refuse(self) -> None:
-        while self._waiters:
-            _tell(self._waiters.popleft()[2], PutStatus.SERVICE_NOT_AVAILABLE)
+        self._tell_first(len(self._waiters), PutStatus.SERVICE_NOT_AVAILABLE)
+
+    def _tell_first(self, count: int, status: int) -> None:
+        """Who is told may wait again at once, so they leave the row first."""
+        told = self._waiters[:count]
+        del self._waiters[:count]
+        for waiter in told:
+            _tell(waiter.callback, status)
 
     def next_deadline_s(self) -> float | None:
-        return self._waiters[0][1] if self._waiters else None
+        return self._waiters[0].deadline_s if self._waiters else None
 
 
 def _tell(callback: Callback, status: int) -> None:
@@ -103,7 +124,7 @@ class Flusher:
         on_failed: Callable[[OSError], object],
     ) -> None:
         self.failure: OSError | None = None
-        self.flushes = 0
+        self.flushes: int = 0
         self.longest_s = 0.0
         self.waiters = GroupCommit()
         self._segments = segments
@@ -141,9 +162,7 @@ class Flusher:
         # A timer may come a hair early; what is due within it is due.
         self.waiters.expire(now_s + TIMER_HAIR_S)
         next_s = self.waiters.next_deadline_s()
-        self._deadline_timer = (
-            None if next_s is None else self._clock.call_later(next_s - now_s, self._deadline_passed)
-        )
+        self._deadline_timer = None if next_s is None else self._clock.call_later(next_s - now_s, self._deadline_passed)
 
     # Flushing
 

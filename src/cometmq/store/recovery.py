@@ -45,6 +45,8 @@ from cometmq.store.index import Index
 from cometmq.store.options import StoreOptions
 from cometmq.store.record import properties_at
 from cometmq.store.segments import Segment
+from cometmq.wire.integers import COMPILED, i32_at
+from cometmq.wire.plainscan import PlainScan
 from cometmq.wire.scan import BLANK, OK, RecordScan, scan_record
 
 log = logging.getLogger(__name__)
@@ -54,6 +56,8 @@ _SEGMENTS_MAX_DEFAULT: Final = 10
 # How much of the log is read again for the index alone: half a minute of starting, not more.
 _INDEX_BYTES_MAX: Final = 8 << 30
 _FAR: Final = (1 << 63) - 1
+# Of the log, copied at a time for the scan of plain records.
+_BLOCK_BYTES: Final = 256 << 10
 
 
 class Recovered:
@@ -280,8 +284,13 @@ class Recovery:
         verify_property_crc = self._verify_property_crc
         dispatcher = self._dispatcher
         flushed_ms = self._checkpoint.physic_time_ms if self._crashed else _FAR
+        block = _Block(segment)
+        takes_plain = COMPILED and not verify_property_crc
         while True:
-            scan = scan_record(view, position, limit, check_crc, verify_property_crc)
+            if takes_plain and block.take(position, check_crc):
+                scan = block.plain.scan
+            else:
+                scan = scan_record(view, position, limit, check_crc, verify_property_crc)
             if scan.kind != OK or scan.physical_offset != start + position:
                 return position
             if "\0" in scan.topic or scan.properties.endswith("\0"):
@@ -342,6 +351,27 @@ class Recovery:
     def _was_flushed(self, scan: RecordScan) -> bool:
         """Whether this record is known to have been on disk before the crash, and so all that lies before it."""
         return not self._crashed or scan.store_timestamp_ms < self._checkpoint.physic_time_ms
+
+
+class _Block:
+    """A copy of a part of a segment, where plain records are looked for."""
+
+    def __init__(self, segment: Segment) -> None:
+        self.plain: PlainScan = PlainScan()
+        self._segment: Segment = segment
+        self._start: int = 0
+        self._data: bytes = b""
+
+    def take(self, position: int, check_crc: bool) -> bool:
+        """Have `plain` take the record at `position` of the segment."""
+        if not self._holds(position - self._start):
+            self._start = position
+            self._data = self._segment.file.pread(position, min(_BLOCK_BYTES, self._segment.size - position))
+        return self.plain.take(self._data, position - self._start, check_crc)
+
+    def _holds(self, at: int) -> bool:
+        left = len(self._data) - at
+        return left >= 4 and i32_at(self._data, at) <= left
 
 
 def _has_zero_sector(view: memoryview, position: int, end: int) -> bool:
