@@ -15,9 +15,25 @@ from cometmq.spark.pipelines.audit import Finding as Finding
 from cometmq.spark.pipelines.audit import audit as audit
 from cometmq.spark.pipelines.rebuild import rebuild as rebuild
 from cometmq.spark.pipelines.replay import replay as replay
+from cometmq.spark.pipelines.report import report as report
 from cometmq.spark.pipelines.schema import schema as schema
 from cometmq.spark.pipelines.search import Hit as Hit
 from cometmq.spark.pipelines.search import search as search
+from cometmq.spark.pipelines.sql import sql as sql
 from cometmq.spark.pipelines.steps import Summary as Summary
+from cometmq.spark.pipelines.window import window as window
 
-__all__ = ["Finding", "Hit", "Summary", "archive", "audit", "rebuild", "replay", "schema", "search"]
+__all__ = [
+    "Finding",
+    "Hit",
+    "Summary",
+    "archive",
+    "audit",
+    "rebuild",
+    "replay",
+    "report",
+    "schema",
+    "search",
+    "sql",
+    "window",
+]

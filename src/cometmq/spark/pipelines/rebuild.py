@@ -140,7 +140,7 @@ def _build(
         done = _written(messages.filter("inQueue"), _PutUnits(str(building), sizes, damages), parallel)
         if index:
             done += _written(messages.filter("inIndex"), _PutKeys(str(building), sizes), 1)
-        count = messages.select("place").distinct().count()
+        count = messages.count()
     finally:
         scan.unpersist()
     at("rebuild before gather")
