@@ -27,8 +27,11 @@ PIPELINES: Final = {
     "audit": "look through a store directory for damage, holes and wrong queues",
     "rebuild": "consume queues and index of a store directory, from its log",
     "replay": "messages of an archive back to a topic, each once",
+    "report": "lag, latency and traces as tables, charts and one page",
     "schema": "what the JSON bodies of topics look like, and how that has changed",
     "search": "messages by key, tag, id, time or text, in archive, stores and cluster",
+    "sql": "from topics to a topic by a SQL text, over JSON bodies",
+    "window": "aggregates of a topic by time and group, to a topic",
 }
 # Rows of these say that something is wrong; rows of others are what was asked for.
 FINDERS: Final = ("audit",)
