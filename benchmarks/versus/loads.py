@@ -1,0 +1,76 @@
+"""What `make bench` does to a broker: each path by its name, with the goal that CometMQ set itself for it.
+
+A program is RocketMQ's own (`org.apache.rocketmq.example.benchmark`), named by its class, or one of ours, named by its
+module below `benchmarks/versus`. A load is one of these against one broker; several may run at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+TOPIC: Final = "Bench"
+GROUP: Final = "bench_consumer"
+QUEUES: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """At least this throughput, at most this much processor time per message, both ours / RocketMQ's."""
+
+    per_s: float
+    cpu: float
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    says: str
+    programs: tuple[tuple[str, ...], ...]
+    settings: tuple[tuple[str, object], ...] = ()
+    # Messages that lie in the topic before the program starts, which then reads them.
+    fill: int = 0
+    # Whether what is read counts, and not what is sent.
+    reads: bool = False
+    slave: bool = False
+    # The programs are RocketMQ's, which compile themselves while they run.
+    warm_s: float = 10.0
+    makes: tuple[str, ...] = ("java", "comet")
+
+
+def producer(threads: int, size: int) -> tuple[str, ...]:
+    return ("Producer", "-w", str(threads), "-s", str(size))
+
+
+CONSUMER: Final = ("Consumer", "-g", GROUP, "-p", "false", "-w", "20")
+SYNC: Final = (("flushDiskType", "SYNC_FLUSH"),)
+ALL: Final = ("java", "comet", "comet-interpreted")
+LOADS: Final = {
+    "send64": Load("send, 64 threads, 1 KiB", (producer(64, 1024),), makes=ALL),
+    "sync64": Load("send, 64 threads, synchronous flush", (producer(64, 1024),), SYNC),
+    "batch": Load("send batches of 32 x 1 KiB", (("BatchProducer", "-w", "16", "-b", "32", "-s", "1024"),)),
+    "consume": Load("consume a filled topic", (CONSUMER,), fill=1_500_000, reads=True, warm_s=2.0),
+    "live": Load("consume while 64 threads send", (CONSUMER, producer(64, 1024)), reads=True),
+    "transactions": Load("transactions, 32 threads", (("TransactionProducer", "-w", "32", "-s", "1024"),)),
+    "latency": Load("2,000 sends a second", (("paced", "2000", "1024"),), warm_s=6.0),
+    "send1": Load("send, 1 thread, 1 KiB", (producer(1, 1024),)),
+    "send16": Load("send, 16 threads, 1 KiB", (producer(16, 1024),)),
+    "send64-128b": Load("send, 64 threads, 128 B", (producer(64, 128),)),
+    "send64-16k": Load("send, 64 threads, 16 KiB", (producer(64, 16_384),)),
+    "slave64": Load("send, 64 threads, one slave waited for", (producer(64, 1024),), slave=True),
+    "own64": Load("send, 64 under way, our client", (("own", "64", "1024"),), warm_s=4.0),
+    "count2": Load("send, 64 threads, two brokers against one", (producer(64, 1024),), makes=("java", "comet-2")),
+}
+GOALS: Final = {
+    ("send64", "comet"): Goal(1.5, 0.5),
+    ("send64", "comet-interpreted"): Goal(1.0, 0.7),
+    ("sync64", "comet"): Goal(1.2, 0.6),
+    ("batch", "comet"): Goal(1.2, 0.7),
+    ("consume", "comet"): Goal(1.0, 0.6),
+    ("live", "comet"): Goal(1.3, 0.6),
+    ("transactions", "comet"): Goal(1.2, 0.6),
+}
+# What is asked for with a goal; the others are for the curious and take as long again.
+MAIN: Final = ("send64", "sync64", "batch", "consume", "live", "transactions", "latency")
+LATENCY_MAX: Final = 1.0
+MEMORY_MAX: Final = 0.1
+READY_TIMES_SOONER: Final = 5.0

@@ -1,0 +1,190 @@
+"""Tables and the chart: what a person reads of `results.py`.
+
+`table()` is for the terminal, with the goals; `section()` is what stands in the README between two marks; `chart()` is
+the picture beside it: one bar a path, how many times RocketMQ's throughput ours is, with the line at 1 that is
+RocketMQ's.
+"""
+
+from __future__ import annotations
+
+from html import escape
+from pathlib import Path
+from typing import Final
+
+from benchmarks.versus.loads import GOALS, LATENCY_MAX, LOADS, MAIN, MEMORY_MAX, READY_TIMES_SOONER, Goal
+from benchmarks.versus.results import JAVA, Ratio, Results, median, ratio
+
+BEGIN: Final = "<!-- figures: written by python -m benchmarks.versus_java --report -->"
+END: Final = "<!-- figures end -->"
+BUILDS: Final = {"comet": "", "comet-interpreted": ", interpreted", "comet-2": ""}
+PACED: Final = "latency"
+BAR_AT, BAR_WIDTH, ROW, HEAD = 250, 400, 34, 56
+INK, PAPER, OURS, LINE = "#24292f", "#ffffff", "#2f6fab", "#b04a2f"
+
+
+def title(load: str, make: str) -> str:
+    return (LOADS[load].says if load in LOADS else load) + BUILDS.get(make, f", {make}")
+
+
+def rows(results: Results) -> list[tuple[str, str]]:
+    """Paths in the order of loads.py, ours by make, of which there are figures of both sides."""
+    ordered = sorted(results.loads(), key=lambda load: list(LOADS).index(load) if load in LOADS else len(LOADS))
+    return [(load, make) for load in ordered for make in results.makes(load)]
+
+
+# For the terminal
+
+
+def table(results: Results) -> str:
+    lines = [f"{'path':45} {'ours/s':>9} {'theirs/s':>9} {'ratio':>6} {'spread':>11} {'goal':>5}   "
+             f"{'cpu us':>13} {'ratio':>6} {'spread':>11} {'goal':>5}"]  # fmt: skip
+    for load, make in rows(results):
+        rate, cpu = ratio(results, load, make, "per_s"), ratio(results, load, make, "cpu_us")
+        goal = GOALS.get((load, make))
+        ours, theirs = results.of(load, make), results.of(load, JAVA)
+        lines.append(
+            f"{title(load, make):45} {median(ours, 'per_s'):9.0f} {median(theirs, 'per_s'):9.0f} {rate.value:6.2f} "
+            f"{_spread(rate):>11} {goal.per_s if goal else '':>5}   "
+            f"{median(ours, 'cpu_us'):6.1f} {median(theirs, 'cpu_us'):6.1f} {cpu.value:6.2f} {_spread(cpu):>11} "
+            f"{goal.cpu if goal else '':>5} {_verdict(goal, rate, cpu)}"
+        )
+    return "\n".join([*lines, *_other_lines(results), *(_limit_line(limits) for limits in results.limits[-1:])])
+
+
+def _spread(of: Ratio) -> str:
+    return f"{of.low:.2f}-{of.high:.2f}"
+
+
+def _verdict(goal: Goal | None, rate: Ratio, cpu: Ratio) -> str:
+    if goal is None:
+        return ""
+    return "holds" if rate.value >= goal.per_s and cpu.value <= goal.cpu else "MISSED"
+
+
+def _other_lines(results: Results) -> list[str]:
+    """Latency, memory and start-up."""
+    lines = []
+    if "comet" in results.makes(PACED):
+        ours, theirs = results.of(PACED, "comet"), results.of(PACED, JAVA)
+        for name in ("p50_us", "p99_us"):
+            found = ratio(results, PACED, "comet", name)
+            lines.append(
+                f"latency {name[:3]}: {median(ours, name):.0f} us against {median(theirs, name):.0f} us, "
+                f"ratio {found.value:.2f} ({_spread(found)}), goal {LATENCY_MAX:g}: "
+                f"{'holds' if found.value <= LATENCY_MAX else 'MISSED'}"
+            )
+    main = [load for load, make in rows(results) if make == "comet"]
+    if main:
+        load = main[0]
+        memory, resident = ratio(results, load, "comet", "private_mib"), ratio(results, load, "comet", "resident_mib")
+        ready = ratio(results, load, "comet", "ready_s")
+        lines.append(f"private memory under {load}: ratio {memory.value:.3f}, goal {MEMORY_MAX:g}: "
+                     f"{'holds' if memory.value <= MEMORY_MAX else 'MISSED'}; resident, with pages of the log: "
+                     f"ratio {resident.value:.2f}")  # fmt: skip
+        sooner = 1 / ready.value
+        lines.append(f"ready {sooner:.1f} times sooner ({_spread(ready)}), goal {READY_TIMES_SOONER:g}: "
+                     f"{'holds' if sooner >= READY_TIMES_SOONER else 'MISSED'}")  # fmt: skip
+    return lines
+
+
+def _limit_line(limits: dict[str, float]) -> str:
+    return (
+        f"limits: echo of the same frames {limits['echo_per_s']:,.0f}/s at {limits['echo_us']:.1f} us, memcpy "
+        f"{limits['memcpy_gib_s']:.1f} GiB/s, fdatasync {limits['fdatasync_per_s']:,.0f}/s, loopback "
+        f"{limits['loopback_mib_s']:,.0f} MiB/s"
+    )
+
+
+# For the README
+
+
+def section(results: Results, picture: str) -> str:
+    rounds = {(record.run, record.number) for record in results.records}
+    lines = [
+        f"![throughput beside RocketMQ's]({picture})",
+        "",
+        "| messages/s | CometMQ | RocketMQ | ratio, spread | processor time per message |",
+        "|---|---|---|---|---|",
+    ]
+    for load, make in rows(results):
+        if load == PACED:
+            continue
+        ours, theirs = results.of(load, make), results.of(load, JAVA)
+        rate = ratio(results, load, make, "per_s")
+        lines.append(
+            f"| {title(load, make)} | {median(ours, 'per_s'):,.0f} | {median(theirs, 'per_s'):,.0f} | "
+            f"{rate.value:.2f}, {_spread(rate)} | {median(ours, 'cpu_us'):.1f} us against "
+            f"{median(theirs, 'cpu_us'):.1f} us |"
+        )
+    lines += ["", *_prose(results, len(rounds))]
+    return "\n".join(lines)
+
+
+def _prose(results: Results, rounds: int) -> list[str]:
+    said = []
+    if "comet" in results.makes(PACED):
+        ours, theirs = results.of(PACED, "comet"), results.of(PACED, JAVA)
+        said.append(
+            f"At 2,000 sends a second half are answered within {median(ours, 'p50_us'):.0f} us (RocketMQ "
+            f"{median(theirs, 'p50_us'):.0f} us), 99 of 100 within {median(ours, 'p99_us'):.0f} us (RocketMQ "
+            f"{median(theirs, 'p99_us'):.0f} us)."
+        )
+    main = [load for load, make in rows(results) if make == "comet"]
+    if main:
+        ours, theirs = results.of(main[0], "comet"), results.of(main[0], JAVA)
+        said.append(
+            f"Memory of its own under load: {median(ours, 'private_mib'):.0f} MiB against "
+            f"{median(theirs, 'private_mib'):.0f} MiB. Name server and broker serve after "
+            f"{median(ours, 'ready_s'):.1f} s, RocketMQ's after {median(theirs, 'ready_s'):.1f} s."
+        )
+    if results.limits:
+        said.append(f"The machine: {results.machine}; {_limit_line(results.limits[-1])}.")
+    said.append(f"Rounds: {rounds}, the makes in turn, medians.")
+    return said
+
+
+def write_section(readme: Path, text: str) -> None:
+    whole = readme.read_text(encoding="utf-8")
+    before, found, rest = whole.partition(BEGIN)
+    _, found_end, after = rest.partition(END)
+    if not (found and found_end):
+        raise SystemExit(f"{readme} lacks the marks {BEGIN} and {END}")
+    readme.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}", encoding="utf-8")
+
+
+# The picture
+
+
+def chart(results: Results) -> str:
+    bars = [
+        (title(load, make), ratio(results, load, make, "per_s"), ratio(results, load, make, "cpu_us").value)
+        for load, make in rows(results)
+        if load in MAIN and load != PACED
+    ]
+    most = max([1.5, *(rate.high for _, rate, _ in bars)])
+    per_unit = BAR_WIDTH / most
+    height = HEAD + ROW * len(bars) + 24
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="800" height="{height}" viewBox="0 0 800 {height}" '
+        f'font-family="sans-serif" font-size="13" fill="{INK}">',
+        f'<rect width="800" height="{height}" fill="{PAPER}"/>',
+        '<text x="16" y="26" font-size="16" font-weight="bold">CometMQ beside RocketMQ 5.5.0: messages a second</text>',
+    ]
+    for number, (name, rate, cpu) in enumerate(bars):
+        top = HEAD + ROW * number
+        end = BAR_AT + rate.value * per_unit
+        low, high = BAR_AT + rate.low * per_unit, BAR_AT + rate.high * per_unit
+        label = f"{rate.value:.1f} times, at {cpu:.2f} of the CPU"
+        parts += [
+            f'<text x="{BAR_AT - 10}" y="{top + 16}" text-anchor="end">{escape(name)}</text>',
+            f'<rect x="{BAR_AT}" y="{top + 2}" width="{rate.value * per_unit:.1f}" height="20" fill="{OURS}"/>',
+            f'<path d="M{low:.1f} {top + 12}H{high:.1f}" stroke="{INK}" stroke-width="2"/>',
+            f'<text x="{max(end, high) + 8:.1f}" y="{top + 16}" font-size="12">{label}</text>',
+        ]
+    at = BAR_AT + per_unit
+    parts += [
+        f'<path d="M{at:.1f} {HEAD - 8}V{height - 20}" stroke="{LINE}" stroke-width="2" stroke-dasharray="4 3"/>',
+        f'<text x="{at:.1f}" y="{height - 6}" text-anchor="middle" font-size="12" fill="{LINE}">RocketMQ = 1</text>',
+        "</svg>",
+    ]
+    return "\n".join(parts) + "\n"
