@@ -1,15 +1,19 @@
 """Synchronous replication, ours and RocketMQ's in one run: sends per second, CPU per message, catch-up rate.
 
     python -m benchmarks.replication [--seconds N] [--threads N] [--body BYTES] [--log-mb N] [--makes comet,java]
-    PYTHONPATH=build/compiled python -m benchmarks.replication        the compiled build
+                                     [--only sends|catch-up] [--rounds N]
+    PYTHONPATH=$PWD/build/compiled python -m benchmarks.replication   the compiled build; brokers run elsewhere, so the
+                                                                      path must be a whole one
 
 For each make a master (SYNC_MASTER, two copies, ASYNC_FLUSH) and a replica, as processes on this machine:
 
     sends      a Java producer with synchronous sends; a message counts when the answer was SEND_OK. CPU is that of the
                whole process, master and replica apart
-    catch-up   an empty replica gets a log that was there before. The limit beside it is what two processes move over
-               the loopback with the same frames of 32 KiB and do nothing with
+    catch-up   an empty replica gets a log that was there before; the median of `--rounds`, with the CPU of both.
+               Beside it what two processes move over the loopback in the same run with frames of the same 32 KiB and
+               a plain loop each, and do with it: nothing; write it to a file; the same, and sync that file meanwhile
 
+The last limit is what a replica owes at least: it reports what is on its disk. A plain loop looks for no records.
 Ours reports what is on its disk, RocketMQ's replica what it has appended: the figures compare unequal promises.
 """
 
@@ -25,8 +29,9 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 
 from cometmq.clock import ManualClock
 from cometmq.store.disk import OsDisk
@@ -78,12 +83,23 @@ LOAD = """
 
 
 @dataclass(slots=True)
+class CatchUp:
+    mb_per_s: float
+    master_ms_per_mb: float
+    replica_ms_per_mb: float
+
+
+@dataclass(slots=True)
 class Figures:
     sends_per_s: float = 0.0
     others: int = 0
     master_us: float = 0.0
     replica_us: float = 0.0
-    catch_up_mb_per_s: float = 0.0
+    catch_ups: list[CatchUp] = field(default_factory=list)
+
+    @property
+    def catch_up(self) -> CatchUp:
+        return sorted(self.catch_ups, key=lambda each: each.mb_per_s)[len(self.catch_ups) // 2]
 
 
 def cpu_s(broker: Broker) -> float:
@@ -156,8 +172,8 @@ def fill_store(directory: Path, log_mb: int) -> int:
     return end
 
 
-def measure_catch_up(make: str, directory: Path, namesrv: str, store: Path, end: int) -> float:
-    with pair(make, directory, namesrv, store) as (_, replica):
+def measure_catch_up(make: str, directory: Path, namesrv: str, store: Path, end: int) -> CatchUp:
+    with pair(make, directory, namesrv, store) as (master, replica):
         replica.start()
         connection = remoting.Connection(replica.address)
 
@@ -167,26 +183,45 @@ def measure_catch_up(make: str, directory: Path, namesrv: str, store: Path, end:
             return count
 
         first = wait_until(received, "first bytes at the replica", 60)
-        began_s = time.monotonic()
+        began_s, master_s, replica_s = time.monotonic(), cpu_s(master), cpu_s(replica)
         while (now := received()) < end:
             time.sleep(0.005)
-        return (now - first) / (time.monotonic() - began_s) / 1e6
+        took_s, moved_mb = time.monotonic() - began_s, (now - first) / 1e6
+        master_s, replica_s = cpu_s(master) - master_s, cpu_s(replica) - replica_s
+        return CatchUp(moved_mb / took_s, master_s / moved_mb * 1000, replica_s / moved_mb * 1000)
 
 
 RECEIVE = """
-import socket, sys
-link = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
-buffer = bytearray(1 << 20)
-while link.recv_into(buffer):
-    pass
+import os, socket, sys, threading
+port, end, path, sync = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4] == "sync"
+view = memoryview(bytearray(1 << 20))
+over = False
+if path:
+    file = os.open(path, os.O_RDWR | os.O_CREAT)
+    os.posix_fallocate(file, 0, end)
+def sync_on():
+    while not over:
+        os.fdatasync(file)
+syncing = threading.Thread(target=sync_on)
+link = socket.create_connection(("127.0.0.1", port))
+if sync:
+    syncing.start()
+at = 0
+while count := link.recv_into(view):
+    if path:
+        os.pwrite(file, view[:count], at)
+    at += count
+over = True
 link.close()
 """
 
 
-def measure_loopback(count: int) -> float:
-    """MB/s of frames that nobody looks at."""
+def measure_loopback(count: int, path: Path | None = None, sync: bool = False) -> float:
+    """MB/s of frames that nobody looks at; `path`: they are written to that file."""
     with socket.create_server(("127.0.0.1", 0)) as server:
-        child = subprocess.Popen([sys.executable, "-c", RECEIVE, str(server.getsockname()[1])])
+        port = str(server.getsockname()[1])
+        how = "sync" if sync else ""
+        child = subprocess.Popen([sys.executable, "-c", RECEIVE, port, str(count), str(path or ""), how])
         link, _ = server.accept()
         data = os.urandom(FRAME_BYTES)
         began_s = time.monotonic()
@@ -197,7 +232,24 @@ def measure_loopback(count: int) -> float:
             link.recv(1)
         took_s = time.monotonic() - began_s
         child.wait()
+    if path is not None:
+        path.unlink()
     return count / took_s / 1e6
+
+
+def measure_limits(directory: Path, options: argparse.Namespace) -> dict[str, float]:
+    """The median of the rounds of each, because what the kernel does varies by half."""
+    count = options.log_mb << 20
+    file = directory / "received"
+    ways: dict[str, tuple[Path | None, bool]] = {
+        "loopback": (None, False),
+        "into a file": (file, False),
+        "into a file that is synced": (file, True),
+    }
+    return {
+        name: median([measure_loopback(count, path, sync) for _ in range(max(3, options.rounds))])
+        for name, (path, sync) in ways.items()
+    }
 
 
 def main() -> None:
@@ -207,39 +259,55 @@ def main() -> None:
     parser.add_argument("--body", type=int, default=1024)
     parser.add_argument("--log-mb", type=int, default=768)
     parser.add_argument("--makes", default="comet,java")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", choices=("sends", "catch-up"), default=None)
     options = parser.parse_args()
     makes = options.makes.split(",")
     figures: dict[str, Figures] = {}
+    limits: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         with CometNameServer(directory).start() as namesrv:
-            java = JavaShell(directory)
-            for make in makes:
-                figures[make] = measure_sends(make, directory / make, namesrv.address, java, options)
-            java.close()
-            end = fill_store(directory / "filled", options.log_mb)
-            for make in makes:
-                rate = measure_catch_up(make, directory / make, namesrv.address, directory / "filled", end)
-                figures[make].catch_up_mb_per_s = rate
-    limit = measure_loopback(options.log_mb << 20)
-    show(figures, limit)
+            if options.only != "catch-up":
+                java = JavaShell(directory)
+                for make in makes:
+                    figures[make] = measure_sends(make, directory / make, namesrv.address, java, options)
+                java.close()
+            if options.only != "sends":
+                filled = directory / "filled"
+                end = fill_store(filled, options.log_mb)
+                for make in makes * options.rounds:
+                    caught_up = measure_catch_up(make, directory / make, namesrv.address, filled, end)
+                    figures.setdefault(make, Figures()).catch_ups.append(caught_up)
+                limits = measure_limits(directory, options)
+    show_sends(figures)
+    show_catch_up(figures, limits)
 
 
-def show(figures: dict[str, Figures], limit: float) -> None:
-    print(f"{'make':8}{'sends/s':>10}{'not ok':>8}{'master us':>11}{'replica us':>12}{'catch-up MB/s':>15}")
-    for make, row in figures.items():
+def show_sends(figures: dict[str, Figures]) -> None:
+    rows = {make: row for make, row in figures.items() if row.sends_per_s}
+    for make, row in rows.items():
         print(
-            f"{make:8}{row.sends_per_s:10.0f}{row.others:8d}{row.master_us:11.1f}{row.replica_us:12.1f}"
-            f"{row.catch_up_mb_per_s:15.0f}"
+            f"{make}: {row.sends_per_s:.0f} sends/s, not ok {row.others}, CPU of master {row.master_us:.1f} us, "
+            f"of replica {row.replica_us:.1f} us"
         )
-    print(f"loopback limit {limit:.0f} MB/s")
-    if {"comet", "java"} <= figures.keys():
-        ours, theirs = figures["comet"], figures["java"]
+    if {"comet", "java"} <= rows.keys():
+        ours, theirs = rows["comet"], rows["java"]
         cpu = (ours.master_us + ours.replica_us) / (theirs.master_us + theirs.replica_us)
+        print(f"ours / RocketMQ: sends/s {ours.sends_per_s / theirs.sends_per_s:.2f}, CPU per message {cpu:.2f}")
+
+
+def show_catch_up(figures: dict[str, Figures], limits: dict[str, float]) -> None:
+    rows = {make: row.catch_up for make, row in figures.items() if row.catch_ups}
+    for make, row in rows.items():
         print(
-            f"ours / RocketMQ: sends/s {ours.sends_per_s / theirs.sends_per_s:.2f}, CPU per message {cpu:.2f}, "
-            f"catch-up {ours.catch_up_mb_per_s / theirs.catch_up_mb_per_s:.2f}"
+            f"{make}: catch-up {row.mb_per_s:.0f} MB/s, CPU of master {row.master_ms_per_mb:.2f} ms a MB, "
+            f"of replica {row.replica_ms_per_mb:.2f} ms"
         )
+        for name, limit in limits.items():
+            print(f"    {row.mb_per_s / limit:.2f} of {name}, {limit:.0f} MB/s")
+    if {"comet", "java"} <= rows.keys():
+        print(f"ours / RocketMQ: catch-up {rows['comet'].mb_per_s / rows['java'].mb_per_s:.2f}")
 
 
 if __name__ == "__main__":

@@ -89,9 +89,7 @@ class Background:
         store.wake_flush = _ignore
         store.wake_dispatch = store.dispatch_now
 
-    def _every(
-        self, name: str, interval_s: Callable[[], float], act: Act, first_s: float | None = None
-    ) -> None:
+    def _every(self, name: str, interval_s: Callable[[], float], act: Act, first_s: float | None = None) -> None:
         """Call `act` again and again; the interval is asked for each time, because settings may change."""
 
         def tick() -> None:
@@ -133,7 +131,7 @@ class Background:
     def _dispatch(self) -> None:
         """One step per turn of the loop: a long backlog does not keep clients waiting."""
         self._dispatch_woken = False
-        if self._store.dispatcher.step():
+        if self._store.dispatcher.step() and not self._store.log_first:
             self._wake_dispatch()
 
     # Queues, index, checkpoint

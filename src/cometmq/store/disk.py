@@ -250,7 +250,7 @@ class OsFile:
         pointer = (ctypes.c_char * pages).from_buffer(flags)
         if _mincore(self._map_address + first, offset + count - first, pointer) != 0:
             return True
-        return all(flag & 1 for flag in flags)
+        return flags.count(1) == pages or all(flag & 1 for flag in flags)
 
     def close(self) -> None:
         self._map = None

@@ -79,6 +79,8 @@ class Store:
         # Told that the flusher has work; that dispatch has more to do than one step.
         self.wake_flush: Callable[[], object] = _ignore
         self.wake_dispatch: Callable[[], object] = self.dispatch_now
+        # Set while a replica gets a backlog: each call of `wake_dispatch` is worth one step, not all of them.
+        self.log_first = False
         self.is_open = False
         self._queues_full = False
         self._lock = disk.lock(options.path("lock"))
@@ -119,9 +121,7 @@ class Store:
         self.index = Index(disk, options, clock)
         self.index.load(self.crashed, self.checkpoint.index_time_ms)
         self.dispatcher = Dispatcher(self.log, self.queues, self.index, options, clock, on_arrival)
-        recovery = Recovery(
-            self.log, self.queues, self.index, self.dispatcher, self.checkpoint, options, self.crashed
-        )
+        recovery = Recovery(self.log, self.queues, self.index, self.dispatcher, self.checkpoint, options, self.crashed)
         # Before anything is changed: a crash in the middle of recovery is a crash.
         self._write_abort()
         self.recovered = recovery.run()

@@ -62,11 +62,12 @@ def test_only_whole_records_pass(step: int) -> None:
     passed = bytearray()
     at = 0
     while at < len(log):
-        # A frame lies within one segment.
-        end = min(at + step, len(log), at - at % SEGMENT_BYTES + SEGMENT_BYTES)
-        for offset, piece in whole.feed(at, memoryview(log)[at:end]):
-            assert offset == len(passed)
-            passed += piece
+        end = min(at + step, len(log))
+        # In several pieces, as from several frames.
+        middle = (at + end) // 2
+        offset, records = whole.feed(at, [memoryview(log)[at:middle], memoryview(log)[middle:end]])
+        assert offset == len(passed)
+        passed += records
         last = len(passed)
         assert last in ends or _in_blank(log, last), f"the log would end inside a record at {last}"
         at = end
@@ -90,10 +91,23 @@ def _in_blank(log: bytes, position: int) -> bool:
 
 def test_what_is_no_record_passes_up_to_the_end_of_its_segment() -> None:
     whole = WholeRecords(100)
-    assert [bytes(piece) for _, piece in whole.feed(0, memoryview(b"garbage that is no record"))] == [
-        b"garbage that is no record"
-    ]
-    assert list(whole.feed(100, memoryview(b"abc"))) == []
+    for at, pieces in ((0, [b"garbage that", b" is no record"]), (25, [bytes(75)])):
+        offset, passed = whole.feed(at, [memoryview(piece) for piece in pieces])
+        assert (offset, bytes(passed)) == (at, b"".join(pieces))
+    assert len(whole.feed(100, [memoryview(b"abc")])[1]) == 0
+
+
+def test_a_record_of_many_pieces_passes_when_its_last_one_is_there() -> None:
+    """More than the buffer has, so that it grows, and less again."""
+    whole = WholeRecords(64 << 20)
+    records = [size.to_bytes(4, "big") + b"\xda\xa3\x20\xa7" + bytes(size - 8) for size in (100, 9 << 20, 50)]
+    log = memoryview(b"".join(records))
+    passed = [100, *[0] * 143, (9 << 20) + 50]
+    for number, count in enumerate(passed):
+        at = number << 16
+        offset, piece = whole.feed(at, [log[at : at + (1 << 16)]])
+        assert len(piece) == count
+        assert piece == log[offset : offset + count]
 
 
 @pytest.mark.parametrize("segment_bytes", [SEGMENT_BYTES // 2, SEGMENT_BYTES * 2, SEGMENT_BYTES - 100])
@@ -102,4 +116,4 @@ def test_a_log_of_other_segments_is_refused(segment_bytes: int) -> None:
     fill(store, 2 * SEGMENT_BYTES + 1000)
     whole = WholeRecords(segment_bytes)
     with pytest.raises(StoreError, match=f"mappedFileSizeCommitLog={segment_bytes} is not the master's"):
-        list(whole.feed(0, memoryview(log_bytes(store))))
+        whole.feed(0, [memoryview(log_bytes(store))])

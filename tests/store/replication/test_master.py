@@ -47,7 +47,9 @@ class Bench:
 
 def sent(link: Link, now_s: float = NOW_S) -> list[tuple[int, bytes]]:
     """(offset, bytes) of the frames that are due now."""
-    stream = b"".join(bytes(buffer) for buffer in link.output(1000, now_s))
+    stream = b""
+    while buffers := link.output(1000, now_s):
+        stream += b"".join(bytes(buffer) for buffer in buffers)
     frames: list[tuple[int, bytes]] = []
     while stream:
         offset, length = HEADER.unpack_from(stream)

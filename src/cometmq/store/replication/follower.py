@@ -27,9 +27,9 @@ BUFFER_BYTES: Final = 1 << 20
 # Received but not flushed, and not in the queues yet: above these reading pauses.
 UNFLUSHED_BYTES_MAX: Final = 256 << 20
 UNDISPATCHED_BYTES_MAX: Final = 1 << 30
-# While so much comes at once, a backlog is being sent: the log comes first, its queues now and then.
-FLOWING_BYTES: Final = 256 << 10
-DISPATCH_S: Final = 0.05
+# While so much comes in so long, a backlog is being sent: the log comes first, its queues now and then.
+FLOWING_BYTES: Final = 8 << 20
+FLOW_S: Final = 0.05
 LOOK_S: Final = 0.02
 TIMER_HAIR_S: Final = 0.001
 
@@ -144,7 +144,8 @@ class _Connection(asyncio.BufferedProtocol):
         self._view = memoryview(follower.buffer)
         self._transport: asyncio.Transport | None = None
         self._timer: Timer | None = None
-        self._dispatch_timer: Timer | None = None
+        self._flow_timer: Timer | None = None
+        self._flow_bytes = 0
         self._paused = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -157,10 +158,11 @@ class _Connection(asyncio.BufferedProtocol):
         self._arm()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        for timer in (self._timer, self._dispatch_timer):
+        for timer in (self._timer, self._flow_timer):
             if timer is not None:
                 timer.cancel()
         self._paused = False
+        self._store.log_first = False
         self._store.wake_dispatch()
         log.info("lost master address=%s at=%d cause=%s", self.address, self._store.log.max_offset, exc or "closed")
         self._follower.lost(self)
@@ -189,13 +191,19 @@ class _Connection(asyncio.BufferedProtocol):
 
     def _dispatch(self, nbytes: int) -> None:
         """A step of building queues takes longer than it takes to receive what it is for."""
-        if nbytes < FLOWING_BYTES:
+        self._flow_bytes += nbytes
+        if self._flow_bytes >= FLOWING_BYTES:
+            self._store.log_first = True
+        if not self._store.log_first:
             self._store.wake_dispatch()
-        elif self._dispatch_timer is None:
-            self._dispatch_timer = self._clock.call_later(DISPATCH_S, self._dispatch_late)
+        if self._flow_timer is None:
+            self._flow_timer = self._clock.call_later(FLOW_S, self._look_at_flow)
 
-    def _dispatch_late(self) -> None:
-        self._dispatch_timer = None
+    def _look_at_flow(self) -> None:
+        flows = self._flow_bytes >= FLOWING_BYTES
+        self._flow_bytes = 0
+        self._flow_timer = self._clock.call_later(FLOW_S, self._look_at_flow) if flows else None
+        self._store.log_first = flows
         self._store.wake_dispatch()
 
     def _give_up(self, error: Exception) -> None:

@@ -21,11 +21,13 @@ before, whatever it reports, so who waits for that when it comes is not answered
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Final, Protocol
 
 from cometmq.errors import WireError
 from cometmq.store.replication.frames import HEADER, Reports
 from cometmq.store.replication.pace import Pace
+
+_NOTHING: Final = memoryview(b"")
 
 
 class SentLog(Protocol):
@@ -107,26 +109,28 @@ class Link:
         if self.next_offset < 0:
             return []
         buffers: list[bytes | memoryview] = []
-        for _ in range(frames_max):
-            piece = self._next_piece(now_s)
-            if piece is None:
-                break
-            buffers += (HEADER.pack(self.next_offset, len(piece)), piece)
-            self.next_offset += len(piece)
-            self.pace.count(len(piece), now_s)
-        if not buffers and now_s - self._spoke_s >= self._options.ha_heartbeat_ms / 1000:
+        frame_bytes = self._options.ha_frame_bytes
+        view = self._next_bytes(frames_max * frame_bytes, now_s)
+        for at in range(0, len(view), frame_bytes):
+            piece = view[at : at + frame_bytes]
+            buffers += (HEADER.pack(self.next_offset + at, len(piece)), piece)
+        if len(view):
+            self.next_offset += len(view)
+            self.pace.count(len(view), now_s)
+        elif now_s - self._spoke_s >= self._options.ha_heartbeat_ms / 1000:
             buffers.append(HEADER.pack(self.next_offset, 0))
         if buffers:
             self._spoke_s = now_s
         return buffers
 
-    def _next_piece(self, now_s: float) -> memoryview | None:
+    def _next_bytes(self, bytes_max: int, now_s: float) -> memoryview:
+        """Of one segment; none if there is nothing new, or nothing more may go in this second."""
         log, options = self._log, self._options
-        room = min(log.confirm_offset - self.next_offset, options.ha_frame_bytes)
+        room = min(log.confirm_offset - self.next_offset, bytes_max)
         if options.ha_pace_enabled:
             room = min(room, self.pace.room(options.ha_pace_bytes, now_s))
         if room <= 0:
-            return None
+            return _NOTHING
         found = log.read_from(self.next_offset)
         if found is None or found[0] != self.next_offset:
             if self.next_offset < log.min_offset:
@@ -134,7 +138,7 @@ class Link:
                     f"the replica asks for offset {self.next_offset}, but this log begins at {log.min_offset}: what "
                     "lay before has expired; empty the replica's store to copy the log anew"
                 )
-            return None
+            return _NOTHING
         return found[1][:room]
 
     # Time

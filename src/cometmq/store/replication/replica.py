@@ -62,7 +62,7 @@ class Replica:
         self._options = options
         self._frames = Frames(options.segment_bytes)
         self._records = WholeRecords(options.segment_bytes)
-        self._taken: list[bytes | memoryview] = []
+        self._taken: list[memoryview] = []
         self._taken_at: int = 0
         # What comes next; bytes before it are in both logs. An empty log may begin anywhere.
         self._position: int = _first_request(log)
@@ -110,18 +110,20 @@ class Replica:
             self._check(offset, piece[:known])
             offset += known
             piece = piece[known:]
-        for at, records in self._records.feed(offset, piece):
+        if len(piece):
             if not self._taken:
-                self._taken_at = at
-            self._taken.append(records)
+                self._taken_at = offset
+            self._taken.append(piece)
 
     def _append(self) -> bool:
-        """All that was taken in one piece: many frames, one write."""
+        """The whole records of all that was taken: many frames, one write."""
         if not self._taken:
             return False
-        records = self._taken[0] if len(self._taken) == 1 else b"".join(self._taken)
-        self._taken.clear()
-        self._log.append_raw(self._taken_at, records)
+        taken, self._taken = self._taken, []
+        at, records = self._records.feed(self._taken_at, taken)
+        if not len(records):
+            return False
+        self._log.append_raw(at, records)
         return True
 
     def _check(self, offset: int, piece: memoryview) -> None:
