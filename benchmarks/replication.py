@@ -47,6 +47,7 @@ SERVER_JVM = ("-Xms1g", "-Xmx1g", "-XX:+UseG1GC", "-Dtls.server.mode=disabled")
 GET_HA_STATUS = 907
 FRAME_BYTES = 32 << 10
 WARM_UP_S = 8
+POLL_S = 0.02
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 SETTINGS: dict[str, object] = {
@@ -185,7 +186,7 @@ def measure_catch_up(make: str, directory: Path, namesrv: str, store: Path, end:
         first = wait_until(received, "first bytes at the replica", 60)
         began_s, master_s, replica_s = time.monotonic(), cpu_s(master), cpu_s(replica)
         while (now := received()) < end:
-            time.sleep(0.005)
+            time.sleep(POLL_S)
         took_s, moved_mb = time.monotonic() - began_s, (now - first) / 1e6
         master_s, replica_s = cpu_s(master) - master_s, cpu_s(replica) - replica_s
         return CatchUp(moved_mb / took_s, master_s / moved_mb * 1000, replica_s / moved_mb * 1000)

@@ -12,6 +12,7 @@ from cometmq.store.background import Background
 from cometmq.store.disk import OsDisk
 from cometmq.store.fakedisk import FakeDisk
 from cometmq.store.flush import Callback
+from cometmq.store.puts import AppendRequest
 from cometmq.store.results import GetStatus, PutResult, PutStatus
 from cometmq.store.store import Store
 from cometmq.store.workers import Act, InlineWorker
@@ -343,3 +344,29 @@ def test_cold_pages_are_loaded_by_the_read_thread() -> None:
         store.close()
 
     run(main())
+
+
+def test_a_replica_that_gets_a_backlog_builds_its_queues_a_step_at_a_time() -> None:
+    source = open_store(FakeDisk(), ManualClock(), segment_bytes=8 << 20)
+    while source.log.max_offset < 3 << 20:
+        source.put(AppendRequest("T", 0, bytes(60_000)))
+    found = source.log.read_from(0)
+    assert found is not None
+    store = open_store(FakeDisk(), ManualClock(), segment_bytes=8 << 20, broker_role="SLAVE")
+    posted: list[Act] = []
+    background = Background(store, posted.append, lambda _name: InlineWorker())
+    background.start()
+    store.log.append_raw(0, found[1][: source.log.max_offset])
+
+    def built() -> int:
+        store.wake_dispatch()
+        while posted:
+            posted.pop()()
+        return store.dispatcher.position
+
+    store.log_first = True
+    assert 1 << 20 <= built() < 2 << 20
+    assert 2 << 20 <= built() < 3 << 20
+    store.log_first = False
+    assert built() == source.log.max_offset
+    background.stop()

@@ -16,7 +16,7 @@ import uvloop
 
 from cometmq.clock import ManualClock
 from cometmq.store.disk import File
-from cometmq.store.replication.follower import Follower
+from cometmq.store.replication.follower import FLOW_S, Follower
 from cometmq.store.replication.frames import HEADER, HEADER_BYTES
 from cometmq.store.replication.listener import LINKS_MAX, Listener
 from cometmq.store.results import PutStatus
@@ -443,5 +443,50 @@ def test_a_replica_whose_disk_failed_reports_no_more() -> None:
         await peer.closed()
         clock.advance(60)
         assert len(master.peers) == 1
+
+    run(scene_of(act))
+
+
+def test_while_a_backlog_flows_its_log_comes_first_and_its_queues_when_it_stops(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("cometmq.store.replication.follower.FLOWING_BYTES", 2000)
+
+    async def act(master: FakeMaster, follower: Follower, clock: ManualClock) -> None:
+        source, store = small_store(), follower.store
+        fill(source, 3900)
+        data = log_bytes(source)
+        woken: list[bool] = []
+        store.wake_dispatch = lambda: woken.append(store.log_first)
+        peer = await master.next_peer(0)
+        assert await report_of(peer) == 0
+        peer.writer.write(HEADER.pack(0, len(data)) + data)
+        await until(lambda: store.log.max_offset == len(data))
+        assert store.log_first
+        assert woken == []
+        clock.advance(FLOW_S)
+        assert woken == [True], "one step for all that came in this time"
+        clock.advance(FLOW_S)
+        assert woken == [True, False], "nothing came any more"
+        clock.advance(1.0)
+        assert len(woken) == 2
+
+    run(scene_of(act))
+
+
+def test_a_backlog_that_breaks_off_gets_its_queues(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cometmq.store.replication.follower.FLOWING_BYTES", 2000)
+
+    async def act(master: FakeMaster, follower: Follower, _clock: ManualClock) -> None:
+        source, store = small_store(), follower.store
+        fill(source, 3900)
+        data = log_bytes(source)
+        peer = await master.next_peer(0)
+        peer.writer.write(HEADER.pack(0, len(data)) + data)
+        await until(lambda: store.log_first)
+        peer.writer.close()
+        await until(lambda: follower.connection is None)
+        assert not store.log_first
+        assert store.queue_bounds("T", 0) == source.queue_bounds("T", 0)
 
     run(scene_of(act))
