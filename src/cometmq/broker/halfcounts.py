@@ -5,32 +5,13 @@
 A figure for operators, nothing is decided by it; a crash may leave it off by what the last seconds changed.
 """
 
-from collections.abc import Callable, Container
+from collections.abc import Callable
 
-from cometmq.broker.versions import next_version
-from cometmq.wire.bodies import DataVersion, TopicCount, TransactionCounts
+from cometmq.broker.topiccounts import TopicCounts
+from cometmq.wire.bodies import TransactionCounts
 
 
-class HalfCounts:
-    """`table` is for reading."""
-
-    def __init__(self) -> None:
-        self.table: dict[str, TopicCount] = {}
-        self.version: DataVersion = DataVersion()
-        self.changes: int = 0
-
-    def add(self, topic: str, count: int, now_ms: int) -> None:
-        old = self.table.get(topic)
-        self.table[topic] = TopicCount(count=count + (old.count if old else 0), time_stamp=now_ms)
-        self.version = next_version(self.version, now_ms)
-        self.changes += 1
-
-    def keep_only(self, topics: Container[str]) -> None:
-        """Forget topics that are not there any more."""
-        for topic in [topic for topic in self.table if topic not in topics]:
-            del self.table[topic]
-            self.changes += 1
-
+class HalfCounts(TopicCounts):
     def restore(self, content: bytes) -> None:
         read = TransactionCounts.decode(content)
         self.table = read.transaction_count

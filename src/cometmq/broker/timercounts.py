@@ -7,38 +7,19 @@ day the timer log is counted: units only know the hash of their topic, which is 
 """
 
 from collections import Counter
-from collections.abc import Callable, Container
+from collections.abc import Callable
 from typing import Final
 
-from cometmq.broker.versions import next_version
+from cometmq.broker.topiccounts import TopicCounts
 from cometmq.clock import Clock
 from cometmq.store.timerfiles import TimerFiles
-from cometmq.wire.bodies import DataVersion, TimerCounts, TopicCount
+from cometmq.wire.bodies import TimerCounts
 from cometmq.wire.hashing import java_string_hash
 
 RATE_S: Final = 3.0
 
 
-class PendingTimers:
-    """`table` is for reading."""
-
-    def __init__(self) -> None:
-        self.table: dict[str, TopicCount] = {}
-        self.version: DataVersion = DataVersion()
-        self.changes: int = 0
-
-    def add(self, topic: str, count: int, now_ms: int) -> None:
-        old = self.table.get(topic)
-        self.table[topic] = TopicCount(count=count + (old.count if old else 0), time_stamp=now_ms)
-        self.version = next_version(self.version, now_ms)
-        self.changes += 1
-
-    def keep_only(self, topics: Container[str]) -> None:
-        """Forget topics that are not there any more."""
-        for topic in [topic for topic in self.table if topic not in topics]:
-            del self.table[topic]
-            self.changes += 1
-
+class PendingTimers(TopicCounts):
     def restore(self, content: bytes) -> None:
         read = TimerCounts.decode(content)
         self.table = read.timing_count
