@@ -24,10 +24,15 @@ from setuptools.command.build_ext import build_ext
 # msgspec then refuses every value for them, and each header would take the lenient road (4 us instead of 1).
 HOT_MODULES: tuple[str, ...] = (
     "src/cometmq/broker/delays.py",
+    "src/cometmq/broker/halfops.py",
+    "src/cometmq/broker/halfqueue.py",
+    "src/cometmq/broker/halves.py",
     "src/cometmq/broker/handlers/pull.py",
     "src/cometmq/broker/handlers/send.py",
+    "src/cometmq/broker/handlers/transactions.py",
     "src/cometmq/broker/longpoll.py",
     "src/cometmq/broker/overload.py",
+    "src/cometmq/broker/transactions.py",
     "src/cometmq/client/batching.py",
     "src/cometmq/client/outgoing.py",
     "src/cometmq/client/sending.py",

@@ -77,7 +77,7 @@ from cometmq.store.store import Store
 from cometmq.wire.bodies import TopicConfig
 from cometmq.wire.codes import Request
 from cometmq.wire.message import encode_host
-from cometmq.wire.message_id import UniqueIds, encode_offset_id, join_ids, offset_id_prefix
+from cometmq.wire.message_id import UniqueIds, encode_offset_id, encode_offset_ids, offset_id_prefix
 
 logger = logging.getLogger(__name__)
 
@@ -382,12 +382,7 @@ class Broker:
         """The id of a stored message; of a batch all of them."""
         if not result.lengths:
             return encode_offset_id(self._id_prefix, result.physical_offset)
-        ids: list[str] = []
-        offset = result.physical_offset
-        for length in result.lengths:
-            ids.append(encode_offset_id(self._id_prefix, offset))
-            offset += length
-        return join_ids(ids)
+        return encode_offset_ids(self._id_prefix, result.physical_offset, result.lengths)
 
     def disk_use_text(self) -> str:
         percent = self.disk.used_ratio(self.settings.store_options.root_dir) * 100

@@ -186,15 +186,14 @@ class CommitLog:
         for _flag, member_body, properties in members:
             if len(properties) > PROPERTIES_BYTES_MAX:
                 return self._refuse_properties(len(properties))
-            length = record_size(
-                queues.field, len(member_body), len(properties), request.born_host, self.store_host
-            )
+            length = record_size(queues.field, len(member_body), len(properties), request.born_host, self.store_host)
             lengths.append(length)
             total_bytes += length
         queue_offset = queues.next_offsets.get(request.queue_id, 0)
         result = self._write(request, queues, queue_offset, members, total_bytes)
         if result.status == PutStatus.OK:
             result.lengths = tuple(lengths)
+            result.members = members
             queues.next_offsets[request.queue_id] = queue_offset + len(members)
             self._note(began_s, len(members), total_bytes, max(lengths))
         return result
@@ -231,6 +230,8 @@ class CommitLog:
         store_time_ms = self._next_store_time()
         view = segment.view()
         position = segment.wrote
+        if position + total_bytes > segment.touched:
+            segment.touch(position + total_bytes)
         number = queue_offset
         try:
             for flag, body, properties in members:

