@@ -7,8 +7,8 @@ One record at a time, in log order: first the consume queue, then the index, the
 woken finds the message. Doing a record twice changes nothing.
 
 Right after an append the fields of the record are still at hand: `appended()` takes them and saves reading the record
-again. `step()` reads the log; it serves all other cases: replicas, a flush that let many records become
-visible at once, a place where dispatch had to wait.
+again. Of a record that disk or replicas have to confirm first they are kept (`Kept`), for the step that follows. What
+is neither, `step()` reads from the log: what replicas get, batches that wait, a place where dispatch had to stop.
 
 A damaged place is reported once, with its offset, and left as it is; dispatch goes on with the next record behind it.
 In the last segment of a replica the rest of a record may still be on its way, so there it waits.
