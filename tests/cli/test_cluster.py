@@ -45,7 +45,9 @@ def test_top_draws_as_many_pictures_as_asked(comet: Comet) -> None:
     pictures = comet.good("cluster", "top", "-n", "2", "--every", "10ms", "-o", "json").lines
     assert len(pictures) == 2
     assert [row["broker"] for row in pictures[0]["brokers"]] == ["broker-a", "broker-b"]
-    assert "BROKER" in comet.good("cluster", "top", "-n", "1").out
+    assert {"in_tps", "out_tps", "wait_ms", "disk", "memory", "memory_bytes"} <= set(pictures[0]["brokers"][0])
+    assert all(row["memory_bytes"] > 1 << 20 for row in pictures[0]["brokers"])
+    assert "MEMORY" in comet.good("cluster", "top", "-n", "1").out
 
 
 def test_figures_and_writes_of_one_broker(comet: Comet) -> None:

@@ -9,12 +9,14 @@ begin with `cometmq.` are our own:
     cometmq.queueFiles, queueBytes       files of the consume queues
     cometmq.flushBehindBytes             what remainHowManyDataToFlush says, exactly
     cometmq.parkedPulls                  pulls that wait for messages
+    cometmq.memoryBytes                  memory of the process without pages of files; not there if the system says none
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from cometmq.memory import own_bytes
 from cometmq.names import SCHEDULE_TOPIC
 from cometmq.store.puts import PUT_TIME_CLASSES_MS, PutFigures
 
@@ -168,7 +170,9 @@ def _own(broker: Broker) -> dict[str, object]:
     store = broker.store
     segments, segment_bytes = store.segments.totals()
     queues = [queue.files for queue in store.queues.all()]
+    memory = own_bytes()
     return {
+        **({"cometmq.memoryBytes": memory} if memory is not None else {}),
         "cometmq.mappedFiles": segments + len(store.index.files),
         "cometmq.mappedBytes": segment_bytes + sum(file.file.size for file in store.index.files),
         "cometmq.queueFiles": sum(len(files.starts) for files in queues),

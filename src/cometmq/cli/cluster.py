@@ -2,7 +2,9 @@
 
     cometmq cluster list                 one line a broker
     cometmq cluster health               exit code 1 if something is wrong: for scripts and probes
-    cometmq cluster top                  rates, waits, lag and disk, again every two seconds; Ctrl-C ends it
+    cometmq cluster top                  rates, waits, lag, disk and memory, again every two seconds; Ctrl-C ends it
+
+A Java broker does not tell its memory: there is a - in its place.
 """
 
 import argparse
@@ -37,13 +39,14 @@ async def _list(options: argparse.Namespace) -> None:
         states = await admin.cluster_state(options.cluster)
     output.rows(options.output, [_row(state) for state in states],
                 ("cluster", "broker", "id", "address", "version", "in_tps", "out_tps", "state"),
-                ("messages_today", "wait_ms", "unflushed", "disk", "up", "error"))  # fmt: skip
+                ("messages_today", "wait_ms", "unflushed", "disk", "memory", "up", "error"))  # fmt: skip
     if not states:
         output.note("the name server knows no broker: start one (cometmq broker --namesrv HOST:PORT)")
 
 
 def _row(state: "BrokerState") -> dict[str, Any]:
     figures = state.figures
+    memory = _whole(figures.get("cometmq.memoryBytes"))
     return {
         "cluster": state.member.cluster,
         "broker": state.member.name,
@@ -58,6 +61,8 @@ def _row(state: "BrokerState") -> dict[str, Any]:
         "disk": _ratio(figures.get("commitLogDiskRatio")),
         "wait_ms": _whole(figures.get("sendThreadPoolQueueHeadWaitTimeMills")),
         "unflushed": figures.get("remainHowManyDataToFlush"),
+        "memory_bytes": memory,
+        "memory": bytes_text(memory) if memory is not None else None,
         "up": _up(figures),
     }
 
@@ -168,7 +173,8 @@ async def _top(options: argparse.Namespace) -> None:
 
 
 def _draw(brokers: list[dict[str, Any]], groups: list[dict[str, Any]]) -> None:
-    columns = ("broker", "id", "state", "in_tps", "out_tps", "messages_today", "wait_ms", "unflushed", "disk", "up")
+    columns = ("broker", "id", "state", "in_tps", "out_tps", "messages_today", "wait_ms", "unflushed", "disk", "memory",
+               "up")  # fmt: skip
     text = output.table(brokers, columns)
     if groups:
         text += "\n\n" + output.table(groups, ("group", "members", "behind", "topics"))
@@ -254,7 +260,7 @@ async def _clean(options: argparse.Namespace) -> None:
 VERBS: Final = (
     Verb("list", "every broker with version, rates and state", _list, _cluster),
     Verb("health", "is everything up and is there room? exit code 1 if not", _health, _cluster),
-    Verb("top", "a live view: rates, waits, lag, disk", _top, _top_arguments),
+    Verb("top", "a live view: rates, waits, lag, disk, memory", _top, _top_arguments),
     Verb("figures", "everything that one broker says about itself", _figures, _broker),
     Verb("close-writes", "let clients write to other brokers, before one is taken away", _close_writes, _broker_yes),
     Verb("open-writes", "undo close-writes", _open_writes, _broker),

@@ -3,12 +3,11 @@
 `make run` shows it so that a newcomer sees the whole path work before writing a line of code.
 """
 
-import os
 import time
-from pathlib import Path
 from typing import Final
 
 from cometmq.errors import CometError
+from cometmq.memory import resident_bytes
 from cometmq.net.client import Client
 from cometmq.wire.bodies import TopicRoute
 from cometmq.wire.codes import Request, Response
@@ -70,8 +69,5 @@ async def _receive(client: Client, broker: str, stored: SendMessageResponse) -> 
 
 def memory_text() -> str:
     """Resident memory of this process, where the system tells."""
-    try:
-        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
-    except OSError:
-        return "unknown"
-    return f"{pages * os.sysconf('SC_PAGESIZE') / (1 << 20):.0f} MiB"
+    resident = resident_bytes()
+    return f"{resident / (1 << 20):.0f} MiB" if resident is not None else "unknown"

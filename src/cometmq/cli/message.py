@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.cli import messages, output
 from cometmq.cli.arguments import Verb, count, run_noun
-from cometmq.cli.failures import EXIT_MISSING, EXIT_UNREACHABLE, Failure
+from cometmq.cli.failures import EXIT_MISSING, Failure
 from cometmq.cli.moments import moment_ms, time_text
 from cometmq.cli.reach import administration
-from cometmq.errors import CallError, ConfigError, NoRoute
+from cometmq.errors import ConfigError, NoRoute
 
 if TYPE_CHECKING:
-    from cometmq.client.admin import Admin
     from cometmq.client.messages import Message
 
 TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
@@ -64,21 +63,9 @@ def _get_arguments(parser: argparse.ArgumentParser) -> None:
     decoder(parser)
 
 
-async def _message(admin: "Admin", options: argparse.Namespace) -> "Message[bytes]":
-    """Every id of 32 digits can be read as address and position: where nobody is there, it was no offset id."""
-    try:
-        return await admin.message(options.id, options.topic)
-    except CallError as error:
-        if options.topic is not None:
-            text = f"topic {options.topic} has no message with id {options.id}: it was deleted, or never there"
-            raise Failure(EXIT_MISSING, text) from error
-        fix = "if it is not an offset id, give its topic: --topic NAME"
-        raise Failure(EXIT_UNREACHABLE, f"{error}; {fix}") from error
-
-
 async def _get(options: argparse.Namespace) -> None:
     async with administration(options) as admin:
-        message = await _message(admin, options)
+        message = await admin.message(options.id, options.topic)
         groups = await admin.topic_groups(message.topic) if options.output == "wide" else []
     found = messages.fields(message, options.decode)
     if options.output == "wide":
@@ -166,7 +153,7 @@ async def _resend(options: argparse.Namespace) -> None:
     from cometmq.client.admin import origin_topic
 
     async with administration(options) as admin:
-        message = await _message(admin, options)
+        message = await admin.message(options.id, options.topic)
         target = options.to or origin_topic(message)
         output.note(f"send {message.id} ({len(message.body)} bytes, tag {message.tag or '-'}) again, to {target}")
         if not options.yes:

@@ -21,7 +21,11 @@ class MessageAdmin:
         self._thread = thread
 
     def message(self, message_id: str, topic: str | None = None) -> Message[bytes]:
-        """By offset id, or by id if the topic is given. NotFound."""
+        """By offset id, or by id if the topic is given. NotFound.
+
+        Ids of both kinds have 32 digits, so any of them can be read as address and position. Only brokers that the
+        name server knows are asked: an id that names another address is not an offset id of this cluster.
+        """
         return self._thread.run(self._inner.message(message_id, topic))
 
     def find(

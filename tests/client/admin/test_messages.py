@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from cometmq import StartFrom
+from cometmq.client.admin.messages import _resolved
 from cometmq.client.admin.tracerecords import TraceRecord, read_records
 from cometmq.errors import ConfigError, NoRoute, NotFound
 from cometmq.names import dlq_topic
+from cometmq.wire.message_id import encode_offset_id, offset_id_prefix
 from tests.conftest import run
 from tests.support.clusters import real_cluster
 from tests.support.net import until
@@ -47,6 +49,47 @@ def test_a_message_is_found_by_id_offset_id_and_key(tmp_path: Path) -> None:
                 await admin.message("nothing")
 
     run(check())
+
+
+def test_an_id_that_names_no_broker_of_the_cluster_is_not_followed(tmp_path: Path) -> None:
+    """An id of a producer can be read as an address, too: nobody may be called because of it."""
+
+    async def check() -> None:
+        calls: list[object] = []
+
+        async def called(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            calls.append(writer.get_extra_info("peername"))
+            writer.close()
+
+        stranger = await asyncio.start_server(called, "127.0.0.1", 0)
+        port = stranger.sockets[0].getsockname()[1]
+        made_up = encode_offset_id(offset_id_prefix(bytes([127, 0, 0, 1]), port), 0)
+        async with (
+            real_cluster(tmp_path, "orders") as cluster,
+            cluster.client() as client,
+            client.admin() as admin,
+            client.producer("pg") as producer,
+        ):
+            receipt = await producer.send("orders", b"x")
+            with pytest.raises(NotFound, match=f"127.0.0.1:{port} is none of its brokers.*give the topic"):
+                await admin.message(made_up)
+            with pytest.raises(NotFound, match="topic orders has no message"):
+                await admin.message(made_up, "orders")
+            with pytest.raises(ConfigError, match="give the topic too"):
+                await admin.message(receipt.id)
+            beyond = receipt.offset_id[:16] + f"{1 << 40:016X}"
+            with pytest.raises(NotFound, match=f"no message {beyond} at"):
+                await admin.message(beyond)
+        stranger.close()
+        await stranger.wait_closed()
+        assert calls == []
+
+    run(check())
+
+
+def test_a_broker_that_is_registered_by_a_host_name_is_known_by_its_numbers() -> None:
+    assert "127.0.0.1:10911" in run(_resolved("localhost:10911"))
+    assert run(_resolved("no-such-host.invalid:10911")) == set()
 
 
 def test_messages_of_a_time_range_are_read_from_all_queues(tmp_path: Path) -> None:

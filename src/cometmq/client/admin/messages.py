@@ -8,6 +8,7 @@
 
 import asyncio
 import ipaddress
+import socket
 from collections.abc import AsyncIterator, Iterable
 from datetime import datetime
 from typing import Any, Final
@@ -40,18 +41,29 @@ SUBSCRIPTION_GIVEN: Final = 4
 
 class MessageAdmin(OffsetAdmin):
     async def message(self, message_id: str, topic: str | None = None) -> Message[bytes]:
-        """By offset id, or by id if the topic is given. NotFound."""
+        """By offset id, or by id if the topic is given. NotFound.
+
+        Ids of both kinds have 32 digits, so any of them can be read as address and position. Only brokers that the
+        name server knows are asked: an id that names another address is not an offset id of this cluster.
+        """
         if topic is not None:
             found = await self._query(topic, message_id, 0, I64_MAX, READ_COUNT, by_id=True)
             for message in found:
                 if message_id in (message.id, message.offset_id):
                     return message
-            if _is_offset_id(message_id):
-                return await self._by_offset_id(message_id)
+            holder = await self._holder(message_id)
+            if holder is not None:
+                return await self._by_offset_id(message_id, holder)
             raise NotFound(f"topic {topic} has no message with id {message_id}: it was deleted, or never there")
-        if _is_offset_id(message_id):
-            return await self._by_offset_id(message_id)
-        raise ConfigError(f"{message_id!r} is not an offset id: to find a message by its id, give the topic too")
+        if not _is_offset_id(message_id):
+            raise ConfigError(f"{message_id!r} is not an offset id: to find a message by its id, give the topic too")
+        holder = await self._holder(message_id)
+        if holder is None:
+            raise NotFound(
+                f"{message_id} is not an offset id of this cluster: {_address_of(message_id)} is none of its brokers; "
+                "to find a message by the id of its producer, give the topic too"
+            )
+        return await self._by_offset_id(message_id, holder)
 
     async def find(
         self,
@@ -184,17 +196,29 @@ class MessageAdmin(OffsetAdmin):
         }
         return sorted(found.values(), key=lambda message: message.stored_ms)
 
-    async def _by_offset_id(self, offset_id: str) -> Message[bytes]:
-        place = decode_offset_id(offset_id)
-        address = f"{_host_text(place.address)}:{place.port}"
+    async def _holder(self, message_id: str) -> BrokerMember | None:
+        """The broker whose address an offset id carries; brokers may be registered by host names."""
+        if not _is_offset_id(message_id):
+            return None
+        wanted = _address_of(message_id)
+        members = await self.members()
+        for member in members:
+            if member.address == wanted:
+                return member
+        for member in members:
+            if wanted in await _resolved(member.address):
+                return member
+        return None
+
+    async def _by_offset_id(self, offset_id: str, holder: BrokerMember) -> Message[bytes]:
+        header = ViewMessage(decode_offset_id(offset_id).physical_offset)
         try:
-            response = await self.ask(address, Request.VIEW_MESSAGE_BY_ID, ViewMessage(place.physical_offset))
+            response = await self.ask(holder.address, Request.VIEW_MESSAGE_BY_ID, header)
         except BrokerError as error:
             if error.code in (Response.SYSTEM_ERROR, Response.QUERY_NOT_FOUND):
-                raise NotFound(f"no message {offset_id} at {address}: {error.remark}") from error
+                raise NotFound(f"no message {offset_id} at {holder.address}: {error.remark}") from error
             raise
-        known = [member.name for member in await self.members() if member.address == address]
-        return self._message(decode_record(response.body), known[0] if known else "")
+        return self._message(decode_record(response.body), holder.name)
 
     async def _pull(self, queue: MessageQueue, at: int, count: int) -> tuple[list[Message[bytes]], int]:
         header = PullMessage(
@@ -245,6 +269,20 @@ def _is_offset_id(text: str) -> bool:
     return True
 
 
-def _host_text(address: bytes) -> str:
-    host = ipaddress.ip_address(address)
-    return f"[{host}]" if host.version == 6 else str(host)
+def _address_of(offset_id: str) -> str:
+    place = decode_offset_id(offset_id)
+    return _address_text(ipaddress.ip_address(place.address), place.port)
+
+
+def _address_text(host: ipaddress.IPv4Address | ipaddress.IPv6Address, port: int) -> str:
+    return f"[{host}]:{port}" if host.version == 6 else f"{host}:{port}"
+
+
+async def _resolved(address: str) -> set[str]:
+    """The numeric forms of an address with a host name; nothing if there is no such host."""
+    host, _, port = address.rpartition(":")
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
+    except (OSError, ValueError):
+        return set()
+    return {_address_text(ipaddress.ip_address(where[4][0]), int(port)) for where in found}
