@@ -1,12 +1,19 @@
-"""What settings do, for docs/settings.md; a key without an entry is described by its name in the class."""
+"""What settings do, for docs/settings.md. Every key has an entry, a test sees to it."""
 
 from typing import Final
 
 _CAPACITY: Final = "requests of this family that may wait; one more is refused with code 2"
+_UNUSED: Final = "accepted and shown, without effect here: "
 _WAIT: Final = "a request of this family that waited longer is refused with code 2"
 
 EFFECTS: Final[dict[str, str]] = {
     # Identity and network
+    "bindAddress": "the address to listen on. RocketMQ listens on 0.0.0.0; a server without access control is only "
+    "local "
+    "until told otherwise",
+    "brokerConfigPath": "the settings file, where changes by `config set` are written; set by `-c`. Empty: they "
+    "last until "
+    "the broker stops",
     "brokerClusterName": "the cluster that the broker belongs to",
     "brokerName": "its name; a master and its replicas share one. RocketMQ's default is the host name",
     "brokerId": "0 is the master of the name, others are replicas",
@@ -22,6 +29,21 @@ EFFECTS: Final[dict[str, str]] = {
     "shutdownWaitTimeSeconds": "how long a graceful stop waits",
     "configBlackList": "keys that no request may change",
     # Topics, groups, clients
+    "clusterTopicEnable": "the topic named like the cluster may be written and read; off: it only passes on its "
+    "settings",
+    "brokerTopicEnable": "the same for the topic named like the broker",
+    "filterDataCleanTimeSpan": "the compiled filter of a group without members is kept for so long",
+    "litePullMessageEnable": "serve the pulls of consumers that assign queues themselves; off: refused with code 16",
+    "realTimeNotifyConsumerChange": "such news is sent at once; off: gathered and sent together",
+    "subscriptionExpiredTimeout": "what a group subscribed to only by pulling is forgotten after so long without a "
+    "pull",
+    "enableRegisterProducer": "remember producers, so that they are listed and asked about transactions; off works "
+    "only "
+    "with rejectTransactionMessage=true",
+    "validateSystemTopicWhenUpdateTopic": "refuse to create, change or delete the topics that servers made for "
+    "themselves",
+    "enableCreateSysGroup": "groups whose names begin with CID_RMQ_SYS_ are made although "
+    "autoCreateSubscriptionGroup=false",
     "autoCreateTopicEnable": "a message to a topic that does not exist makes it, at this broker only",
     "defaultTopicQueueNums": "queues of a topic that a message makes, at most",
     "autoCreateSubscriptionGroup": "a consumer of a group that does not exist makes it",
@@ -36,6 +58,10 @@ EFFECTS: Final[dict[str, str]] = {
     "enableMixedMessageType": "topics may have the type MIXED",
     "clearRetryTopicWhenDeleteTopic": "deleting a topic deletes what waits for another try of it",
     # Send, timers, transactions
+    "storeReplyMessageEnable": "replies to requests are also stored; off: they are only passed on to who waits",
+    "allowRecallWhenBrokerNotWriteable": "a delayed message may be taken back although the broker takes no new ones",
+    "transactionOpMsgMaxSize": "one record about ended transactions names so many bytes of them at most",
+    "transactionOpBatchInterval": "how often ended transactions are written down, if no record was full before",
     "startAcceptSendRequestTimeStamp": "no sends before this time",
     "timerWheelEnable": "serve delays of any length",
     "recallMessageEnable": "allow producers to take back delayed messages",
@@ -44,6 +70,8 @@ EFFECTS: Final[dict[str, str]] = {
     "transactionCheckMax": "how often it is asked before the message is given up",
     "transactionCheckInterval": "pause between two rounds of asking",
     # Pull and consume
+    "consumerOffsetUpdateVersionStep": "after so many commits the table of offsets gets a new version, which "
+    "replicas see",
     "longPollingEnable": "hold pulls that find nothing; off: answer after shortPollingTimeMills",
     "shortPollingTimeMills": "how long a pull is held when long polling is off",
     "slaveReadEnable": "send readers far behind to a replica",
@@ -52,6 +80,21 @@ EFFECTS: Final[dict[str, str]] = {
     "useServerSideResetOffset": "moving a group works while its members are online",
     "rocketmq.broker.rebalance.lockMaxLiveTime": "how long the lock of an ordered queue lasts without renewal",
     # Protection
+    "registerBrokerTimeoutMills": "how long one registration may take at a name server",
+    "disappearTimeAfterStart": "the broker registers only so long after its start; below 0: at once",
+    "enableRemoteEscape": "a replica that acts for its master sends due delays and open transactions to another "
+    "broker; "
+    "off: they wait for the master",
+    "skipPreOnline": "a broker of several with one name serves at once after its start; off: after it has met the "
+    "others",
+    "brokerHeartbeatInterval": "how often a broker with enableSlaveActingMaster tells name servers that it lives",
+    "brokerNotActiveTimeoutMillis": "how long name servers wait for such a heartbeat before they call it gone",
+    "syncBrokerMemberGroupPeriod": "how often brokers of one name ask the name server about each other",
+    "enableControllerMode": "refused at the start: there is no controller; set the roles in the settings file",
+    "enableDLegerCommitLog": "refused at the start: use a master and a replica",
+    "commercialSizePerMsg": "bytes that count as one message for hooks that bill",
+    "commercialBaseCount": "what each of those is multiplied by",
+    "enableDetailStat": "answer questions about counters of single queues",
     "brokerFastFailureEnable": "refuse requests that waited too long instead of serving them late",
     "disableConsumeIfConsumerReadSlowly": "stop groups that are too far behind until an operator lets them go on",
     "consumerFallbehindThreshold": "how far behind that is, in bytes",
@@ -61,6 +104,17 @@ EFFECTS: Final[dict[str, str]] = {
     "enableSlaveActingMaster": "a replica serves reads and consumers' progress while its master is away",
     "totalReplicas": "how many brokers have this name",
     # Paths and sizes of the store
+    "mapperFileSizeBatchConsumeQueue": "size of a file of a batch queue: 46 bytes a batch; must not change while "
+    "there are "
+    "some",
+    "enableConsumeQueueExt": "keep further fields of each message beside its queue, as RocketMQ does for bloom filters",
+    "mappedFileSizeConsumeQueueExt": "size of those files",
+    "autoMessageVersionOnTopicLen": "records of topics with names over 127 bytes have the second format; off: such "
+    "names "
+    "are refused",
+    "messageIndexSafe": "a start after a crash goes back to where the index was flushed, too, not only the queues",
+    "maxMsgsNumBatch": "messages that one search by key finds at most",
+    "defaultQueryMaxNum": "messages that one search by id looks at",
     "storePathRootDir": "the store directory",
     "storePathCommitLog": "where the log is, if not below it; several separated by `,`",
     "readOnlyCommitLogStorePaths": "further directories of the log, to which nothing new is written",
@@ -87,6 +141,14 @@ EFFECTS: Final[dict[str, str]] = {
     "flushConsumeQueueThoroughInterval": "after so long all are flushed, and the checkpoint moves",
     "syncFlushTimeout": "an ack of SYNC_FLUSH waits so long, then the producer is told FLUSH_DISK_TIMEOUT",
     # Dispatch and read
+    "readUnCommitted": "consumers see messages before replicas confirmed them",
+    "recheckReputOffsetFromCq": _UNUSED + "a start always compares queues with the log",
+    "maxFilterMessageSize": "bytes of queue entries that one filtered pull looks through: 20 a message",
+    "travelCqFileNumWhenGetMessage": "files of a queue that one filtered pull looks through",
+    "offsetCheckInSlave": "a replica tells readers beyond its end to move; off: it lets them wait, as it may be behind",
+    "maxConsumeQueueScan": _UNUSED + "how far a group is behind with its filter is not estimated by scanning",
+    "sampleCountThreshold": _UNUSED + "how far a group is behind with its filter is not estimated by sampling",
+    "maxChecksumRange": _UNUSED + "there is no checksum over a range of the log",
     "accessMessageInMemoryMaxRatio": "percent of memory: who reads further back counts as reading from disk",
     "maxTransferBytesOnMessageInMemory": "bytes that one pull gets at most, of messages in memory",
     "maxTransferCountOnMessageInMemory": "messages that one pull gets at most, of messages in memory",
@@ -94,6 +156,14 @@ EFFECTS: Final[dict[str, str]] = {
     "maxTransferCountOnMessageInDisk": "the same for older ones, messages",
     "diskFallRecorded": "note how far behind each group is",
     # Recovery and expiry
+    "checkCommitLogOffsetOnRecover": _UNUSED + "a start checks records by length, magic number and checksum",
+    "enableAcceleratedRecovery": _UNUSED + "a start begins at the checkpoint as it is",
+    "deleteCommitLogFilesInterval": _UNUSED + "there is no pause between two segments that go",
+    "deleteConsumeQueueFilesInterval": _UNUSED + "there is no pause between two files that go",
+    "deleteFileBatchMax": "segments that one round deletes at most",
+    "replicasPerDiskPartition": "brokers that share the disk: each counts as full when it uses its part",
+    "logicalDiskSpaceCleanForciblyThreshold": "part of such a share from which segments go before their time",
+    "correctLogicMinOffsetForceInterval": _UNUSED + "beginnings of queues follow whenever segments were deleted",
     "checkCRCOnRecover": "compare bodies with their checksum at start",
     "commitLogRecoverMaxNum": "segments that a start after a clean stop looks through at most",
     "cleanResourceInterval": "how often the disk is measured and old files are looked for",
@@ -104,17 +174,59 @@ EFFECTS: Final[dict[str, str]] = {
     "diskSpaceWarningLevelRatio": "percent: from here on messages are refused",
     "cleanFileForciblyEnable": "allow deleting segments before their time",
     # Replication
+    "duplicationEnable": "refused at the start: use a master and a replica",
+    "minInSyncReplicas": "with enableAutoInSyncReplicas: copies that an ack needs in any case",
+    "enableAutoInSyncReplicas": "with enableSlaveActingMaster: wait for as many copies as there can be now, not for "
+    "more",
+    "allAckInSyncStateSet": "an ack waits for every replica that keeps up",
+    "haMasterAddress": "of a replica: `host:port` of the master's haListenPort; empty: asked from the name server",
+    "haSendHeartbeatInterval": "a master without news tells its replica so after so long; a replica reports as often",
+    "haHousekeepingInterval": "a link that is silent for so long is closed",
+    "haTransferBatchSize": "bytes of the log in one frame to a replica; a RocketMQ replica has room for 4 MiB",
+    "haFlowControlEnable": "bound how fast replicas are served",
+    "maxHaTransferByteInSecond": "that bound, bytes a second for each replica",
     "brokerRole": "SYNC_MASTER: an ack waits for replicas. ASYNC_MASTER: it does not. SLAVE: a replica",
     "inSyncReplicas": "copies, the master's own included, that an ack of SYNC_MASTER waits for; not set: 2",
     "slaveTimeout": "how long it waits, then the producer is told FLUSH_SLAVE_TIMEOUT",
     "haListenPort": "where replicas connect",
     "haMaxGapNotInSync": "a replica further behind does not count, bytes",
     # Light queues, delays
+    "enableMultiDispatch": "a message may name further light queues that get it, too",
+    "enableLmqQuota": "bound how many light queues there are",
+    "maxLmqConsumeQueueNum": "that bound; a message for one more is refused with code 2017",
+    "mappedFileSizeTimerLog": "size of a file of the timer log",
+    "timerRollWindowSlot": "a delay of more slots than this is taken out and put in again on its way",
+    "timerFlushIntervalMs": "how often wheel and log of timers are flushed",
+    "timerCongestNumEachSlot": "messages that may be due in one slot; from there on new ones are refused, sooner "
+    "the fuller "
+    "it is",
+    "timerStopEnqueue": "take no delayed messages into the wheel; they wait in their topic",
+    "timerStopDequeue": "deliver no delayed messages until it is off again",
+    "timerEnableCheckMetrics": "count the waiting messages of each topic anew once a day",
+    "timerCheckMetricsWhen": "at these hours, like `05` or `05;17`",
+    "appendTopicForTimerDeleteKey": "taking back a delayed message goes by topic and id, not by id alone",
     "enableLmq": "light queues",
     "messageDelayLevel": "RocketMQ's delay levels: how long each waits",
     "timerMaxDelaySec": "the longest delay",
     "timerPrecisionMs": "how exactly delays are kept; must not change while messages wait",
     # Name server
+    "tls.server.certPath": "the server's certificate chain, PEM",
+    "tls.server.keyPath": "its private key, PEM",
+    "tls.server.keyPassword": "the password of that key; never shown",
+    "tls.server.trustCertPath": "the authorities whose client certificates are accepted, PEM",
+    "tls.server.need.client.auth": "whether clients need a certificate: none, optional or require",
+    "configStorePath": "where changes by `config set --nameserver` are written; empty: ~/namesrv/namesrv.properties",
+    "rocketmqHome": _UNUSED + "there are no files of an installation to be found",
+    "clusterTest": "routes of topics that are unknown here are asked from the name servers of rocketmq.namesrv.addr",
+    "rocketmq.namesrv.addr": "those name servers, separated by `;`",
+    "returnOrderTopicConfigToBroker": "answer a broker's registration with the fixed order of ordered topics",
+    "supportActingMaster": "tell clients of a name without a master its replica with the lowest id, for reading",
+    "notifyMinBrokerIdChanged": "tell brokers of a name when its lowest id comes or goes",
+    "enableAllTopicList": "answer which topics there are",
+    "enableTopicList": "answer which topics a cluster or a kind has",
+    "deleteTopicWithBrokerRegistration": "a topic that is missing in a broker's registration is taken off its routes",
+    "routeAnswerBytesMax": "bytes of ready answers kept for routes",
+    "kvConfigBytesMax": "largest file of key values",
     "tls.server.mode": "whether TLS is refused, allowed or required",
     "kvConfigPath": "the file of key values; empty: ~/namesrv/kvConfig.json",
     "scanNotActiveBrokerInterval": "how often silent brokers are looked for",

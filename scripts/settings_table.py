@@ -3,8 +3,7 @@
     python -m scripts.settings_table             write it
     python -m scripts.settings_table --check     exit code 1 if it is not current
 
-What a setting does is in `settings_effects`, else it comes from its name in the class and the comment at it; groups are
-the comments that begin one.
+What a setting does is in `settings_effects`; groups are the comments that begin one.
 """
 
 import inspect
@@ -76,7 +75,7 @@ def table(kind: type[Any]) -> str:
             elif not lines:
                 lines.append(head)
             default = shown(getattr(defaults, field[1])).replace(home, "~")
-            effect = EFFECTS.get(key) or meaning(field[1], comment, line, rule)
+            effect = EFFECTS[key]
             unit = unit_of(field[1])
             lines.append(f"| `{key}` | {default}{unit} | {CHANGES[rule.live]} | {effect} |")
             comment = ""
@@ -91,15 +90,6 @@ def is_group(comment: str) -> bool:
 def unit_of(attribute: str) -> str:
     unit = next((word for word in attribute.split("_") if word in UNITS), "")
     return f" {UNITS[unit]}" if unit else ""
-
-
-def meaning(attribute: str, comment: str, line: str, rule: Any) -> str:
-    text = " ".join(word for word in attribute.split("_") if word not in UNITS)
-    text += f"; one of {', '.join(rule.choices)}" if rule.choices else ""
-    trailing = line.partition("  # ")[2]
-    for more in (comment, trailing):
-        text += f". {more[0].upper()}{more[1:].rstrip('.')}" if more else ""
-    return text.replace("|", "\\|")
 
 
 def shown(value: object) -> str:

@@ -11,9 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from cometmq.broker.config import BrokerConfig
 from cometmq.cli.arguments import Verb, joined_moments, noun_parser, verb_parser
 from cometmq.cli.main import COMMANDS
 from cometmq.cli.mqadmin import ALIASES
+from cometmq.config import NameServerConfig
+from cometmq.settings import settings_of
+from cometmq.store.options import StoreOptions
+from scripts.settings_effects import EFFECTS
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("packaging/*.md")])
@@ -82,6 +87,13 @@ def test_the_page_of_settings_is_current() -> None:
         text=True,
     )
     assert ran.returncode == 0, ran.stderr
+
+
+def test_every_setting_says_what_it_does() -> None:
+    kinds = (BrokerConfig, StoreOptions, NameServerConfig)
+    known = {key for kind in kinds for key in settings_of(kind)}
+    assert known == set(EFFECTS)
+    assert [key for key, effect in EFFECTS.items() if len(effect.split()) < 2] == []
 
 
 def test_rosetta_has_every_name_of_mqadmin() -> None:
