@@ -1,11 +1,13 @@
-"""Java's timer messages at our broker and at RocketMQ's: in time, rolled, recalled, and taken over from each other."""
+"""Java's timer messages at our broker and at RocketMQ's: in time, rolled, recalled, and taken over from each other.
+
+COMETMQ_IDLE=1 says that the machine has nothing else to do: then each message must arrive within 200 ms of its time.
+"""
 
 from __future__ import annotations
 
 import os
 import re
 import struct
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -118,9 +120,12 @@ def test_timers_arrive_in_time_and_in_their_order(java55: JavaShell, equipped: C
     assert late.keys() == sent.keys(), "none lost"
     assert min(late.values()) >= 0, f"early: {late}"
     timers = {body: ms for body, ms in late.items() if body.startswith(("ms", "at", "sec"))}
-    limit_ms = LATE_MS if os.getloadavg()[0] < 1 else LATE_MS_BUSY
-    assert min(timers.values()) < limit_ms, f"late: {late}"
-    assert min(ms for body, ms in late.items() if body.startswith("level")) < limit_ms, f"late: {late}"
+    print(f"late by ms: {late}")
+    if os.environ.get("COMETMQ_IDLE"):
+        assert max(ms for body, ms in late.items() if body != "now") < LATE_MS, f"late: {late}"
+    else:
+        assert min(timers.values()) < LATE_MS_BUSY, f"late: {late}"
+        assert min(ms for body, ms in late.items() if body.startswith("level")) < LATE_MS_BUSY, f"late: {late}"
     by_offset = [row["body"] for row in sorted(rows, key=lambda row: int(row["queueOffset"]))]
     for how in ("ms", "at"):
         assert [body for body in by_offset if body.startswith(how)] == [f"{how}-700", f"{how}-1100", f"{how}-1500"]
@@ -154,19 +159,19 @@ def test_a_recalled_message_does_not_arrive(java55: JavaShell, equipped: Cluster
 # Taken over
 
 TAKEOVER_SETTINGS = {
-    "timerFlushIntervalMs": 1_000,
+    "timerFlushIntervalMs": 200,
     "messageDelayLevel": "1s 2s 8s",
     "flushDelayOffsetInterval": 200,
     "timerPrecisionMs": 100,
-    "timerRollWindowSlot": 40,
+    "timerRollWindowSlot": 60,
     "recallMessageEnable": True,
     "brokerFastFailureEnable": False,
     **transactions.SETTINGS,
 }
-DELAYED = (
-    "level-done level 1", "level-pending level 3", "timer-done ms 600", "timer-pending ms 7000",
-    "timer-recalled ms 7000", "timer-rolls ms 9000", "plain plain 0",
-)  # fmt: skip
+# Delivered, and known on disk to be, before the kill.
+DONE = ("level-done level 1", "timer-done ms 600", "plain plain 0")
+# Due long after it; the last one is put off first, 6 s after it was sent.
+PENDING = ("level-pending level 3", "timer-pending ms 7000", "timer-recalled ms 7000", "timer-rolls ms 9000")
 
 
 def timer_progress(store: Path) -> tuple[int, int]:
@@ -182,10 +187,18 @@ def level_progress(store: Path) -> int:
     return int(found[1]) if found else 0
 
 
-def wait_saved(store: Path, due_ms: int) -> None:
-    """What is done is on disk, so that it is not done again."""
+def wait_levels_saved(store: Path) -> None:
     wait_until(lambda: level_progress(store) == 1, "saved progress of a level", ARRIVAL_S)
-    wait_until(lambda: timer_progress(store) >= (due_ms, 5), "saved progress of timers", ARRIVAL_S)
+
+
+def wait_timers_saved(store: Path, due_ms: int, taken: int) -> None:
+    """What was delivered and what was taken in are on disk, so that neither is done again."""
+
+    def is_saved() -> bool:
+        read_ms, queue_offset = timer_progress(store)
+        return read_ms > due_ms and queue_offset >= taken
+
+    wait_until(is_saved, "saved progress of timers", ARRIVAL_S)
 
 
 @pytest.mark.slow
@@ -193,6 +206,8 @@ def wait_saved(store: Path, due_ms: int) -> None:
 def test_a_broker_goes_on_with_all_that_waited_when_the_other_was_killed(
     java55: JavaShell, topic: str, tmp_path: Path, first: str, second: str
 ) -> None:
+    """Exactly once: nothing is due near the kill. What a broker delivers and is killed before it has saved that comes
+    again, with RocketMQ's broker as with ours; tests/crash/test_kill_kinds.py counts these."""
     with MAKES["comet"].name_server(tmp_path).start() as server:
         namesrv = server.address
         slow = {**TAKEOVER_SETTINGS, "transactionCheckInterval": 600_000}
@@ -203,16 +218,19 @@ def test_a_broker_goes_on_with_all_that_waited_when_the_other_was_killed(
             producer.send("removed", transactions.ROLLBACK)
             producer.send("open-committed", transactions.UNKNOWN, transactions.COMMIT)
             producer.send("open-removed", transactions.UNKNOWN, transactions.ROLLBACK)
-            sent = send(java55, namesrv, topic, *DELAYED)
+            sent = send(java55, namesrv, topic, *DONE)
+            wait_levels_saved(broker.store)
+            wait_timers_saved(broker.store, sent["timer-done"]["due"], 1)
+            sent |= send(java55, namesrv, topic, *PENDING)
             (recalled,) = java55.run(RECALL, namesrv, topic, sent["timer-recalled"]["handle"]).rows
             assert recalled == {"recalled": sent["timer-recalled"]["msgId"]}
-            wait_saved(broker.store, sent["timer-done"]["due"])
+            wait_timers_saved(broker.store, sent["timer-done"]["due"], 5)
             broker.kill()
         with MAKES[second].broker(tmp_path, namesrv, TAKEOVER_SETTINGS).start():
             asked = producer.wait_asked_for("open-committed", "open-removed")
             consumer = receive(java55, namesrv, topic)
             expected = {*sent, "committed", "open-committed"} - {"timer-recalled"}
-            rows = [consumer.next(ARRIVAL_S) for _ in expected]
+            rows = [consumer.next(ARRIVAL_S)]
             while {row["body"] for row in rows} < expected:
                 rows.append(consumer.next(ARRIVAL_S))
             sent |= send(java55, namesrv, topic, "last ms 300")
@@ -220,10 +238,8 @@ def test_a_broker_goes_on_with_all_that_waited_when_the_other_was_killed(
             consumer.stop()
             producer.run.stop()
     assert {"open-committed", "open-removed"} <= set(asked)
-    bodies = [row["body"] for row in rows]
-    # What was delivered in the moment of the kill may come again: its progress was not saved yet.
-    assert max(Counter(bodies).values()) <= 2, bodies
-    assert set(bodies) == {*expected, "last"}
+    assert sorted(row["body"] for row in rows) == sorted([*expected, "last"])
     late = late_ms([row for row in rows if row["body"] in sent], sent)
     assert min(late.values()) >= 0, f"early: {late}"
-    assert "TIMER_ROLL_TIMES" in next(row["properties"] for row in rows if row["body"] == "timer-rolls")
+    (rolled,) = (row["properties"] for row in rows if row["body"] == "timer-rolls")
+    assert rolled["TIMER_ROLL_TIMES"] == "1", rolled
