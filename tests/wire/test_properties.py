@@ -9,6 +9,7 @@ from cometmq.wire.properties import (
     PROPERTIES_BYTES_MAX,
     RESERVED_NAMES,
     Property,
+    TextProperties,
     decode,
     decode_text,
     encode,
@@ -97,6 +98,13 @@ def test_encoded_length_is_limited_in_bytes() -> None:
 @given(ODD, st.sampled_from(["a", "b", "ab", "é", "aa"]))
 def test_find_agrees_with_decoding_everything(text: str, name: str) -> None:
     assert find(text, name) == decode_text(text).get(name)
+
+
+@given(ODD)
+def test_names_that_are_asked_for_one_by_one_are_found_as_in_a_dict(text: str) -> None:
+    names = ["a", "b", "ab", "é", "aa"] * 2
+    properties = TextProperties(text)
+    assert [properties.get(name) for name in names] == [decode_text(text).get(name) for name in names]
 
 
 @given(ODD, st.sampled_from(["a", "b", "ab", "é", "aa"]))

@@ -14,9 +14,10 @@ arrival, time-out and a closing connection do to each other. One whose connectio
 or when it becomes ready.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final
 
+from cometmq.broker.sql import Properties
 from cometmq.net.connection import Connection
 from cometmq.wire.command import Command
 from cometmq.wire.headers import PullMessage
@@ -27,7 +28,7 @@ SWEEP_MS: Final = 5_000
 WAKE_MAX: Final = 200
 
 TagMatch = Callable[[int], bool]
-PropertyMatch = Callable[[Mapping[str, str]], bool]
+PropertyMatch = Callable[[Properties], bool]
 
 
 class Waiter:

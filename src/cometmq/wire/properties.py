@@ -20,6 +20,8 @@ PROPERTIES_BYTES_MAX: Final = 32767
 
 _AFTER_NAME: Final = "\x01"
 _AFTER_VALUE: Final = "\x02"
+# So many names are looked for in the text before all are decoded.
+_FOUND_MAX: Final = 4
 
 
 class Property:
@@ -176,6 +178,24 @@ def find(text: str, name: str) -> str | None:
         if value or at < 0:
             return value or None
         end = at + 1
+
+
+class TextProperties:
+    """The same as `decode_text(text)` for who asks for a few names by `get`: for many of them all are decoded."""
+
+    def __init__(self, text: str) -> None:
+        self._text: str = text
+        self._asked: int = 0
+        self._all: dict[str, str] | None = None
+
+    def get(self, name: str) -> str | None:
+        if self._all is not None:
+            return self._all.get(name)
+        self._asked += 1
+        if self._asked <= _FOUND_MAX:
+            return find(self._text, name)
+        self._all = decode_text(self._text)
+        return self._all.get(name)
 
 
 def without(text: str, name: str) -> str:

@@ -32,7 +32,7 @@ from cometmq.store.results import GetResult, GetStatus
 from cometmq.wire.codes import Request, Response
 from cometmq.wire.command import Command, reply
 from cometmq.wire.headers import PullMessage
-from cometmq.wire.properties import Property, decode
+from cometmq.wire.properties import Property, TextProperties
 
 if TYPE_CHECKING:
     from cometmq.broker.server import Broker
@@ -269,7 +269,7 @@ def _expression(broker: Broker, header: PullMessage, subscription: Subscription)
 
 def _origin_wants(broker: Broker, group: str, properties: Properties) -> bool:
     """A retried message is tested by the filter for the topic that it comes from, if there is one."""
-    known = broker.property_filters.find(group, properties.get(Property.RETRY_TOPIC, ""))
+    known = broker.property_filters.find(group, properties.get(Property.RETRY_TOPIC) or "")
     return known is None or known.compiled is None or known.compiled.matches(properties)
 
 
@@ -328,7 +328,7 @@ def tag_passes(matches: filters.TagMatch, tag_code: int | None, _extension: obje
 
 
 def record_passes(wants: PropertyMatch, properties: bytes) -> bool:
-    return wants(decode(properties))
+    return wants(TextProperties(properties.decode("utf-8", "replace")))
 
 
 def _answer(broker: Broker, pull: Pull, result: GetResult, may_hold: bool) -> Command | None:

@@ -18,9 +18,9 @@ bounded (`CHARS_MAX`) and so is its depth (`nodes.DEPTH_MAX`).
 The grammar is read when the first expression comes: a broker without property filters does not pay for it.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final, Protocol
 
 from cometmq.errors import CometError
 
@@ -30,7 +30,11 @@ CHARS_MAX: Final = 8_192
 # Consumers that send their expression with every pull have it compiled once.
 CACHE_MAX: Final = 100
 
-Properties: TypeAlias = Mapping[str, str]
+
+class Properties(Protocol):
+    """A dict of texts, or what looks up one at a time."""
+
+    def get(self, name: str, /) -> str | None: ...
 
 
 class SqlError(CometError):
