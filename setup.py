@@ -14,6 +14,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from setuptools import Extension, setup
@@ -62,6 +63,7 @@ HOT_MODULES: tuple[str, ...] = (
     "src/cometmq/store/reading.py",
     "src/cometmq/store/record.py",
     "src/cometmq/store/recovery.py",
+    "src/cometmq/store/replication/whole.py",
     "src/cometmq/store/results.py",
     "src/cometmq/store/segments.py",
     "src/cometmq/store/store.py",
@@ -82,6 +84,7 @@ HOT_MODULES: tuple[str, ...] = (
 )
 
 ROOT = Path(__file__).resolve().parent
+CORES = os.cpu_count() or 1
 
 
 class CannotCompile(Exception):
@@ -128,10 +131,11 @@ def hot_extensions() -> list[Extension]:
     try:
         extensions: list[Extension] = mypycify(
             list(HOT_MODULES),
-            opt_level=os.environ.get("COMETMQ_OPT_LEVEL", "3"),
+            opt_level=os.environ.get("COMETMQ_OPT_LEVEL", "2"),
             debug_level="0",
             target_dir="build/mypyc",
             group_name="cometmq",
+            multi_file=True,  # one C file a module: all cores compile
         )
     except SystemExit as error:
         raise CannotCompile("mypyc refused the source; its messages are above") from error
@@ -152,7 +156,23 @@ def extensions_to_build() -> list[Extension]:
 
 
 class BuildOrFallBack(build_ext):  # type: ignore[misc]
-    """All extensions or none: half a group would not import."""
+    """All extensions or none: half a group would not import. Why on every core: docs/decisions/0075"""
+
+    def finalize_options(self) -> None:
+        super().finalize_options()
+        self.parallel = self.parallel or CORES
+
+    def build_extensions(self) -> None:
+        """`parallel` is about extensions; nearly all of the work is the files of one of them."""
+        compile_some = self.compiler.compile
+
+        def compile_at_once(sources: list[str], **options: object) -> list[str]:
+            with ThreadPoolExecutor(CORES) as pool:
+                made = pool.map(lambda source: compile_some([source], **options), sources)
+                return [one for objects in made for one in objects]
+
+        self.compiler.compile = compile_at_once
+        super().build_extensions()
 
     def run(self) -> None:
         try:

@@ -352,7 +352,15 @@ def test_a_replica_that_gets_a_backlog_builds_its_queues_a_step_at_a_time() -> N
         source.put(AppendRequest("T", 0, bytes(60_000)))
     found = source.log.read_from(0)
     assert found is not None
-    store = open_store(FakeDisk(), ManualClock(), segment_bytes=8 << 20, broker_role="SLAVE")
+
+    class Slow(ManualClock):
+        """A step takes a second."""
+
+        def monotonic(self) -> float:
+            self.seconds = getattr(self, "seconds", 0.0) + 1.0
+            return self.seconds
+
+    store = open_store(FakeDisk(), Slow(), segment_bytes=8 << 20, broker_role="SLAVE")
     posted: list[Act] = []
     background = Background(store, posted.append, lambda _name: InlineWorker())
     background.start()

@@ -35,6 +35,8 @@ CLEAN_FIRST_S = 60.0
 CHECK_FIRST_S = 60.0
 CHECK_S = 600.0
 FOLLOW_S = 0.1
+# Of every 50 ms in which a replica gets a backlog: queues of short records wait, those of long ones keep up.
+LOG_FIRST_DISPATCH_S = 0.005
 
 
 class Background:
@@ -131,8 +133,15 @@ class Background:
     def _dispatch(self) -> None:
         """One step per turn of the loop: a long backlog does not keep clients waiting."""
         self._dispatch_woken = False
-        if self._store.dispatcher.step() and not self._store.log_first:
+        if self._store.log_first:
+            self._dispatch_a_little()
+        elif self._store.dispatcher.step():
             self._wake_dispatch()
+
+    def _dispatch_a_little(self) -> None:
+        end_s = self._clock.monotonic() + LOG_FIRST_DISPATCH_S
+        while self._store.dispatcher.step() and self._clock.monotonic() < end_s:
+            pass
 
     # Queues, index, checkpoint
 

@@ -304,6 +304,8 @@ class CommitLog:
             segment.reserve()
             count = min(len(rest), segment.size - segment.wrote)
             if count < RAW_PWRITE_BYTES:
+                if segment.wrote + count > segment.touched:
+                    segment.touch(segment.wrote + count)
                 segment.view()[segment.wrote : segment.wrote + count] = rest[:count]
             else:
                 segment.file.pwrite(segment.wrote, rest[:count])

@@ -79,8 +79,8 @@ class Store:
         # Told that the flusher has work; that dispatch has more to do than one step.
         self.wake_flush: Callable[[], object] = _ignore
         self.wake_dispatch: Callable[[], object] = self.dispatch_now
-        # Set while a replica gets a backlog: each call of `wake_dispatch` is worth one step, not all of them.
-        self.log_first = False
+        # Set while a replica gets a backlog: `wake_dispatch` is then worth some steps, not all of them.
+        self.log_first: bool = False
         self.is_open = False
         self._queues_full = False
         self._lock = disk.lock(options.path("lock"))

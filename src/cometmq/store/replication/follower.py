@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from contextlib import suppress
 from typing import Final, cast
 
@@ -30,6 +31,7 @@ UNDISPATCHED_BYTES_MAX: Final = 1 << 30
 # While so much comes in so long, a backlog is being sent: the log comes first, its queues now and then.
 FLOWING_BYTES: Final = 8 << 20
 FLOW_S: Final = 0.05
+FLOWING_READ_BYTES: Final = BUFFER_BYTES // 2
 LOOK_S: Final = 0.02
 TIMER_HAIR_S: Final = 0.001
 
@@ -193,7 +195,7 @@ class _Connection(asyncio.BufferedProtocol):
         """A step of building queues takes longer than it takes to receive what it is for."""
         self._flow_bytes += nbytes
         if self._flow_bytes >= FLOWING_BYTES:
-            self._store.log_first = True
+            self._set_flowing(True)
         if not self._store.log_first:
             self._store.wake_dispatch()
         if self._flow_timer is None:
@@ -203,8 +205,16 @@ class _Connection(asyncio.BufferedProtocol):
         flows = self._flow_bytes >= FLOWING_BYTES
         self._flow_bytes = 0
         self._flow_timer = self._clock.call_later(FLOW_S, self._look_at_flow) if flows else None
-        self._store.log_first = flows
+        self._set_flowing(flows)
         self._store.wake_dispatch()
+
+    def _set_flowing(self, flows: bool) -> None:
+        """While it flows, a read waits for so much that its cost does not count; closing ends the wait at once."""
+        if flows != self._store.log_first and self._transport is not None:
+            self._store.log_first = flows
+            link: socket.socket = self._transport.get_extra_info("socket")
+            with suppress(OSError):  # it is closed, or this system has no such option
+                link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, FLOWING_READ_BYTES if flows else 1)
 
     def _give_up(self, error: Exception) -> None:
         if isinstance(error, Diverged):
