@@ -3,6 +3,7 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 PY := $(VENV)/bin/python
+RUNTIME := $(VENV)/.runtime
 SETUP := $(VENV)/.ready
 SPARK := $(VENV)/.spark
 OVERLAY := build/compiled
@@ -21,10 +22,19 @@ ARGS ?=
 
 setup: $(SETUP)
 
+# What a server needs, and what compiles it: a first `make run` waits for nothing else.
 # Interpreted and editable: tracebacks and debuggers see the source, an edit is live at once.
-$(SETUP): pyproject.toml setup.py
-	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
-	@$(PY) -m pip install --quiet --upgrade pip 'setuptools>=77'
+BUILD_NEEDS := import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")
+$(RUNTIME): pyproject.toml setup.py
+	@test -x $(PY) || { echo "setting up $(VENV)" >&2; $(PYTHON) -m venv $(VENV); }
+	@$(PY) -c '$(BUILD_NEEDS)' >$(VENV)/build-needs.txt
+	@$(PY) -m pip install --quiet --no-compile --requirement $(VENV)/build-needs.txt
+	@COMETMQ_COMPILE=0 $(PY) -m pip install --quiet --no-compile --no-build-isolation --editable .
+	@touch $@
+
+# And what tests, checks and documents it.
+$(SETUP): $(RUNTIME)
+	@$(PY) -m pip install --quiet --upgrade pip
 	@COMETMQ_COMPILE=0 $(PY) -m pip install --quiet --no-build-isolation --editable '.[dev]'
 	@touch $@
 
@@ -36,15 +46,21 @@ $(SPARK): $(SETUP)
 # The compiled build lies beside the source, never in it: docs/decisions/0002-compiled-overlay.md
 # Plain files are copied anew each time, so that a deleted module does not live on; extensions are kept
 # for an incremental build unless setup.py, and with it the list of hot modules, changed.
-$(COMPILED): $(SETUP) $(SOURCES) setup.py
+$(COMPILED): $(RUNTIME) $(SOURCES) setup.py
+	@echo "compiling the hot modules: about a minute, once (COMETMQ_COMPILE=0 make run does without)" >&2
 	@mkdir -p $(OVERLAY)
 	@if [ setup.py -nt $@ ]; then find $(OVERLAY) -name '*.so' -delete; fi
 	@find $(OVERLAY) -name '*.py' -delete
 	@$(PY) setup.py --quiet build --build-lib $(OVERLAY) --build-temp build/temp
 	@touch $@
 
+ifeq ($(COMETMQ_COMPILE),0)
+run: $(RUNTIME)
+	@$(VENV)/bin/cometmq $(RUN) $(ARGS)
+else
 run: $(COMPILED)
 	@PYTHONPATH=$(OVERLAY) $(VENV)/bin/cometmq $(RUN) $(ARGS)
+endif
 
 # Each pass writes its section of the mission record.
 test: export COMETMQ_MISSION_RECORD := build/mission.json

@@ -160,7 +160,7 @@ class BuildOrFallBack(build_ext):  # type: ignore[misc]
 
     def finalize_options(self) -> None:
         super().finalize_options()
-        self.parallel = self.parallel or CORES
+        self.parallel: int = CORES
 
     def build_extensions(self) -> None:
         """`parallel` is about extensions; nearly all of the work is the files of one of them."""
