@@ -28,6 +28,7 @@ from collections.abc import Callable
 from typing import Any
 
 from cometmq.clock import SystemClock
+from cometmq.net.loop import run
 from cometmq.store import commitlog
 from cometmq.store.background import Background
 from cometmq.store.disk import OsDisk
@@ -174,7 +175,7 @@ class Producers:
 
 
 def measure_group_commit(root: str, count: int) -> list[Figure]:
-    """64 clients that send one message after the other under SYNC_FLUSH."""
+    """64 clients that send one message after the other under SYNC_FLUSH, on the loop that a broker has."""
     sync_rate = syncs_per_second(root)
 
     async def main() -> list[Figure]:
@@ -193,7 +194,7 @@ def measure_group_commit(root: str, count: int) -> list[Figure]:
         commits["acks_per_fdatasync"] = round(count / flushes, 1)
         return [acks, commits]
 
-    return asyncio.run(main())
+    return run(main())
 
 
 def syncs_per_second(root: str) -> float:
