@@ -105,10 +105,12 @@ def lag_of(told: Any) -> int:
     """Messages that were there but not read when a micro-batch ended; of a progress report, as Spark gives it."""
     lag = 0
     for source in told["sources"]:
-        end, latest = (source[name] for name in ("endOffset", "latestOffset"))
+        told_of = (source[name] for name in ("endOffset", "latestOffset"))
+        # The text null, too: a batch that is repeated after a restart knows no latest offset.
+        end, latest = (json.loads(text) if isinstance(text, str) else text for text in told_of)
         if end is None or latest is None:
             continue
-        there, reached = (from_dict(json.loads(text) if isinstance(text, str) else text) for text in (latest, end))
+        there, reached = from_dict(latest), from_dict(end)
         lag += sum(max(0, last - reached.get(queue, 0)) for queue, last in there.items())
     return lag
 
