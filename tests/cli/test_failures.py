@@ -1,6 +1,5 @@
 """Checks what a user sees when something is wrong: one line with cause and fix, an exit code, no traceback."""
 
-import asyncio
 import os
 import signal
 import subprocess
@@ -12,10 +11,9 @@ import pytest
 from cometmq.cli import failures
 from cometmq.cli.main import COMMANDS
 from cometmq.errors import BrokerError, CallTimeout
-from cometmq.store.flags import DISK_FULL
-from cometmq.testing import Cluster, SyncCluster
-from tests.cli.conftest import Comet, Ran
-from tests.conftest import run
+from cometmq.testing import SyncCluster
+from tests.cli.conftest import Comet
+from tests.support.golden import copy_golden_store
 from tests.support.require import unavailable
 
 NOBODY = "127.0.0.1:1"
@@ -48,21 +46,26 @@ def comet_process(*arguments: str, **environment: str) -> "subprocess.Popen[str]
         ("cluster", "list"),
         ("message", "find", "T", "--key", "k"),
         ("dlq", "list", "G"),
+        ("dlq", "replay", "G", "--yes"),
+        ("cluster", "health"),
+        ("cluster", "top", "-n", "1"),
+        ("message", "get", "7F00000100002A9F0000000000000000"),
+        ("group", "seek", "G", "T", "--to", "earliest"),
+        ("rtt",),
         ("config", "get"),
         ("bench", "send", "-n", "1"),
         ("export", "T"),
     ],
-    ids=lambda arguments: arguments[0],
+    ids=" ".join,
 )
 def test_a_wrong_address_is_one_line_with_the_address_and_what_to_do(
     arguments: tuple[str, ...], lonely: Comet
 ) -> None:
     ran = lonely(*arguments, "--namesrv", NOBODY)
-    assert ran.code == (failures.EXIT_UNREACHABLE if arguments[0] != "dlq" else ran.code)
-    if ran.code:
-        line = one_line(ran.err)
-        assert NOBODY in line
-        assert "--namesrv" in line
+    assert ran.code == failures.EXIT_UNREACHABLE
+    line = one_line(ran.err)
+    assert NOBODY in line
+    assert "--namesrv" in line
 
 
 def test_an_address_that_is_none_is_refused_before_anything_is_tried(lonely: Comet) -> None:
@@ -92,17 +95,6 @@ def test_a_refused_permission_is_one_line_that_names_the_topic(comet: Comet) -> 
     assert "--access-key" in text
 
 
-def test_a_full_disk_at_the_broker_is_one_line(lonely: Comet) -> None:
-    async def check() -> Ran:
-        async with Cluster(topics=["T"]) as cluster:
-            cluster.broker.server.store.flags.set(DISK_FULL)  # as the round that measures the disk does
-            return await asyncio.to_thread(lonely, "send", "T", "x", "--namesrv", cluster.namesrv)
-
-    ran = run(check())
-    assert ran.code == failures.EXIT_DISK, ran.err
-    assert "disk" in one_line(ran.err)
-
-
 def test_a_full_disk_here_is_one_line(comet: Comet) -> None:
     if not os.path.exists("/dev/full"):
         unavailable("full disk", "/dev/full")
@@ -121,6 +113,29 @@ def test_a_corrupt_store_is_said_by_code_and_line(lonely: Comet, tmp_path: Path)
     assert ran.code == failures.EXIT_FILE
     assert "different sizes" in one_line(ran.err)
     assert lonely("store", "dump", tmp_path / "nothing").code == failures.EXIT_FILE
+
+
+def test_a_server_refuses_a_store_whose_tables_are_broken_in_one_line(tmp_path: Path) -> None:
+    config = tmp_path / "store" / "config"
+    config.mkdir(parents=True)
+    for name in ("topics.json", "topics.json.bak"):
+        (config / name).write_bytes(b"{ not json")
+    server = comet_process("up", "--data", str(tmp_path), "--namesrv-port", "0", "--broker-port", "0")
+    out, err = server.communicate(timeout=60)
+    assert (server.returncode, out) == (failures.EXIT_FILE, "")
+    assert "topics.json" in one_line(err)
+
+
+def test_damage_in_a_log_is_told_with_its_place_and_the_way_out(lonely: Comet, tmp_path: Path) -> None:
+    root = copy_golden_store("clean", tmp_path / "store")
+    log = next(iter(sorted((root / "commitlog").iterdir())))
+    with log.open("r+b") as file:
+        file.seek(400)
+        file.write(os.urandom(300))
+    ran = lonely("store", "check", root)
+    assert ran.code == failures.EXIT_NO
+    assert any(line.startswith("wrong: ") for line in ran.out.splitlines())
+    assert "cometmq store rebuild" in one_line(ran.err)
 
 
 @pytest.mark.parametrize("command", sorted(set(COMMANDS) - {"version"}))

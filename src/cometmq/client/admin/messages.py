@@ -22,7 +22,7 @@ from cometmq.client.codecs import bytes_codec
 from cometmq.client.messages import Message, SendReceipt, received
 from cometmq.client.options import ProducerOptions
 from cometmq.client.producer import Producer
-from cometmq.errors import BrokerError, CometError, ConfigError, NoRoute, NotFound, WireError
+from cometmq.errors import BrokerError, CallError, CometError, ConfigError, NoRoute, NotFound, WireError
 from cometmq.wire.bodies import MessageQueue
 from cometmq.wire.codes import Request, Response
 from cometmq.wire.command import Command
@@ -110,7 +110,9 @@ class MessageAdmin(OffsetAdmin):
         """What a group gave up on, oldest first; nothing if there is nothing."""
         try:
             queues = await self.topic_queues(names.dlq_topic(group))
-        except NoRoute:
+        except NoRoute as error:
+            if isinstance(error.__cause__, CallError):
+                raise  # no name server answered: nobody said that there are none
             return
         for queue in queues:
             async for message in self.read(queue):
