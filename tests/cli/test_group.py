@@ -4,6 +4,8 @@ import time
 
 import pytest
 
+from cometmq.sync import Client as SyncClient
+from cometmq.testing import SyncCluster
 from tests.cli.conftest import Comet
 
 
@@ -108,6 +110,18 @@ def test_the_wide_list_has_members_and_lag(comet: Comet) -> None:
     comet.good("group", "create", "GroupListed")
     row = next(row for row in comet.good("group", "list", "-o", "json").json if row["group"] == "GroupListed")
     assert row == {"group": "GroupListed", "members": 0, "model": None, "behind": 0, "topics": []}
+
+
+def test_producers_are_listed_by_group_while_they_are_connected(comet: Comet, cluster: SyncCluster) -> None:
+    comet.good("topic", "create", "TopicProduced", "--queues", "1")
+    with SyncClient(cluster.namesrv) as client, client.producer("GroupProducing") as producer:
+        producer.send("TopicProduced", b"x")
+        (row,) = comet.good("group", "producers", "GroupProducing", "-o", "json").json
+        assert set(row) == {"group", "client_id", "address", "language"}
+        assert row["group"] == "GroupProducing"
+        assert "GroupProducing" in comet.good("group", "producers").out
+    missing = comet("group", "producers", "GroupNobodyMade")
+    assert (missing.code, missing.out, missing.err.count("\n")) == (6, "", 1)
 
 
 def test_seek_to_a_moment_goes_to_the_first_message_after_it(comet: Comet) -> None:
