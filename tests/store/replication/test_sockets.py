@@ -490,3 +490,25 @@ def test_a_backlog_that_breaks_off_gets_its_queues(monkeypatch: pytest.MonkeyPat
         assert store.queue_bounds("T", 0) == source.queue_bounds("T", 0)
 
     run(scene_of(act))
+
+
+@BOTH_LOOPS
+def test_the_last_bytes_of_a_backlog_wait_for_no_more(
+    loop: Callable[[], asyncio.AbstractEventLoop], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cometmq.store.replication.follower.FLOWING_BYTES", 2000)
+
+    async def act(master: FakeMaster, follower: Follower, clock: ManualClock) -> None:
+        source, store = small_store(), follower.store
+        fill(source, 3900)
+        data = log_bytes(source)
+        peer = await master.next_peer(0)
+        for at, end in ((0, 3000), (3000, len(data))):
+            peer.writer.write(HEADER.pack(at, end - at) + data[at:end])
+            await until(lambda: store.log_first)
+        clock.advance(FLOW_S)
+        clock.advance(FLOW_S)
+        await until(lambda: store.log.max_offset == len(data))
+        assert follower.is_caught_up
+
+    run(scene_of(act), loop_factory=loop)
