@@ -678,7 +678,7 @@ def test_what_the_store_refuses_is_tried_again_and_nothing_is_skipped(monkeypatc
         status = next(refusals, None)
         return put(request) if status is None else PutResult(status)
 
-    monkeypatch.setattr(bench.store, "put", refuse)
+    monkeypatch.setattr(bench.timers, "_put_elsewhere", refuse)
     arrived = bench.run(4)
     assert [body for _, body in arrived] == [b"0", b"1", b"2"]
     assert 2000 + 5 * ROUND_MS <= arrived[0][0] <= 2000 + 7 * ROUND_MS
@@ -697,7 +697,7 @@ def test_an_error_pauses_the_delivery_and_not_the_intake(monkeypatch: pytest.Mon
             raise error
         return put(request)
 
-    monkeypatch.setattr(bench.store, "put", fail)
+    monkeypatch.setattr(bench.timers, "_put_elsewhere", fail)
     bench.run(3)
     bench.keep(b"y", 1000)
     bench.run(2)
