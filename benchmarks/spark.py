@@ -15,7 +15,8 @@
 
 Reads are one aggregate that touches what a consumer would: number of rows, bytes of bodies, last offset, keys, time.
 Our formats are asked for the columns that Kafka's source has (`columns`), and once for all 21. Each read is made once
-to start workers and warm the JVM, then `--rounds` times; the median and the best count. Broker and Spark share the
+to start workers and warm the JVM, then `--rounds` times; the median and the best count, and the processor
+time of all processes together, which a busy machine disturbs less. Broker and Spark share the
 machine, as Kafka and Spark do. The archive is compared with Spark's own Parquet sink as a stream with a checkpoint
 that takes all there is in the same batches, once from our topic with the same columns, once from Kafka with its own.
 
@@ -100,19 +101,39 @@ class Bench:
 
     def read(self, name: str, make: Callable[[], DataFrame], aggregate: str, filled: Filled, rounds: int) -> None:
         """Reads it once to warm up, then `rounds` times."""
-        seconds = []
+        seconds, cpu_s = [], []
         for _ in range(rounds + 1):
-            began_s = time.perf_counter()
+            before_s, began_s = tree_cpu_s(), time.perf_counter()
             row = make().selectExpr(*aggregate.split(", ")).collect()[0]
             seconds.append(time.perf_counter() - began_s)
+            cpu_s.append(tree_cpu_s() - before_s)
             assert row["rows"] == filled.count, (name, row)
             assert row["keys"] == filled.count, (name, row)
-        self.put(f"{name}/{filled.size}", seconds[1:], filled.count, filled.size, first_s=round(seconds[0], 2))
+        self.put(
+            f"{name}/{filled.size}", seconds[1:], filled.count, filled.size,
+            first_s=round(seconds[0], 2), cpu_us_per_row=round(min(cpu_s[1:]) / filled.count * 1e6, 2),
+        )  # fmt: skip
 
     def scratch(self, name: str) -> str:
         path = self.keep / name
         shutil.rmtree(path, ignore_errors=True)
         return str(path)
+
+
+def tree_cpu_s() -> float:
+    """Processor time of this process and all below it: Spark, its workers, the servers."""
+    parents: dict[int, tuple[int, int]] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rsplit(")", 1)[1].split()
+        except OSError:
+            continue  # it has ended meanwhile
+        # Those of children that have ended count with their parent.
+        parents[int(path.parent.name)] = (int(fields[1]), sum(map(int, fields[11:15])))
+    known = {os.getpid()}
+    while found := {pid for pid, (parent, _) in parents.items() if parent in known and pid not in known}:
+        known |= found
+    return sum(parents[pid][1] for pid in known if pid in parents) / os.sysconf("SC_CLK_TCK")
 
 
 # Reads
@@ -194,16 +215,18 @@ def _in_pieces(frame: DataFrame, count: int) -> DataFrame:
 
 def archiving(bench: Bench, filled: Filled) -> None:
     with filled.served() as namesrv:
-        seconds = []
+        seconds, cpu_s = [], []
         for _ in range(2):
             root = bench.scratch("archive")
-            began_s = time.perf_counter()
+            before_s, began_s = tree_cpu_s(), time.perf_counter()
             done = archive(bench.spark, namesrv=namesrv, topics=TOPIC, root=root, rows_per_batch=ROWS_PER_BATCH)
             seconds.append(time.perf_counter() - began_s)
+            cpu_s.append(tree_cpu_s() - before_s)
             assert done.figures["rows"] == filled.count, done
         bench.put(
             f"archive/{filled.size}", seconds[1:], filled.count, filled.size,
             first_s=round(seconds[0], 2), files=done.figures["files"], parquet_mb=round(done.figures["bytes"] / 1e6),
+            cpu_us_per_row=round(cpu_s[1] / filled.count * 1e6, 2),
         )  # fmt: skip
         shutil.rmtree(root)
         options = {"namesrvAddr": namesrv, "subscribe": TOPIC, "startingOffsets": "earliest"}
@@ -217,14 +240,22 @@ def _parquet_sink(bench: Bench, name: str, filled: Filled, kind: str, options: d
     stream = bench.spark.readStream.format(kind).options(**options, maxOffsetsPerTrigger=ROWS_PER_BATCH).load()
     writer = stream.writeStream.format("parquet").option("path", target + "/data")
     writer = writer.option("checkpointLocation", target + "/checkpoint").trigger(availableNow=True)
-    began_s = time.perf_counter()
+    before_s, began_s = tree_cpu_s(), time.perf_counter()
     query = writer.start()
     query.awaitTermination()
     seconds = time.perf_counter() - began_s
+    cpu_us = (tree_cpu_s() - before_s) / filled.count * 1e6
     rows = sum(one["numInputRows"] for one in query.recentProgress)
     assert rows == filled.count, rows
     size = sum(path.stat().st_size for path in Path(target, "data").glob("*.parquet"))
-    bench.put(f"{name}/{filled.size}", [seconds], rows, filled.size, parquet_mb=round(size / 1e6))
+    bench.put(
+        f"{name}/{filled.size}",
+        [seconds],
+        rows,
+        filled.size,
+        parquet_mb=round(size / 1e6),
+        cpu_us_per_row=round(cpu_us, 2),
+    )
     shutil.rmtree(target)
 
 
@@ -232,18 +263,26 @@ def _parquet_sink(bench: Bench, name: str, filled: Filled, kind: str, options: d
 
 
 def auditing(bench: Bench, filled: Filled) -> None:
-    seconds = []
+    seconds, cpu_s = [], []
     for _ in range(bench.args.rounds + 1):
-        began_s = time.perf_counter()
+        before_s, began_s = tree_cpu_s(), time.perf_counter()
         done, findings = audit(bench.spark, store=str(filled.store))
         seconds.append(time.perf_counter() - began_s)
+        cpu_s.append(tree_cpu_s() - before_s)
         assert not findings, findings[:3]
         assert done.figures["messages"] == filled.count, done
     used = _log_bytes_used(filled)
     median = statistics.median(seconds[1:])
     figure = {"seconds": [round(one, 2) for one in seconds[1:]], "first_s": round(seconds[0], 2)}
     figure |= {"log_mb": round(used / 1e6), "mb_log_per_s": round(used / median / 1e6)}
-    bench.tell(f"audit/{filled.size}", {**figure, "best_mb_log_per_s": round(used / min(seconds[1:]) / 1e6)})
+    bench.tell(
+        f"audit/{filled.size}",
+        {
+            **figure,
+            "best_mb_log_per_s": round(used / min(seconds[1:]) / 1e6),
+            "mb_log_per_cpu_s": round(used / min(cpu_s[1:]) / 1e6),
+        },
+    )
 
 
 def _log_bytes_used(filled: Filled) -> int:
