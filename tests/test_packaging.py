@@ -41,11 +41,25 @@ def test_units_call_commands_that_exist(path: Path) -> None:
     PARSERS[command]().parse_args(arguments)
 
 
-def test_the_image_runs_a_command_that_exists() -> None:
-    (line,) = re.findall(r"^CMD (\[.*\])$", (PACKAGING / "Containerfile").read_text(encoding="utf-8"), re.MULTILINE)
-    program, command, *arguments = json.loads(line)
-    assert program == "cometmq"
-    PARSERS[command]().parse_args(arguments)
+def test_what_the_image_runs_serves_and_is_found_healthy(tmp_path: Path) -> None:
+    text = (PACKAGING / "Containerfile").read_text(encoding="utf-8")
+    lines = re.findall(r"^(?:CMD|HEALTHCHECK CMD) (\[.*\])$", text, re.MULTILINE)
+    (first, *health), (second, *serve) = (json.loads(line) for line in lines)
+    assert first == second == "cometmq"
+    tool = [sys.executable, "-m", "cometmq.cli.main"]
+    here = ["--data", str(tmp_path), "--namesrv-port", "0", "--broker-port", "0"]
+    with subprocess.Popen([*tool, *serve, *here], stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            port = server.stdout.readline().split()[1].rpartition(":")[2]
+            environment = {**os.environ, "COMETMQ_NAMESRV": f"127.0.0.1:{port}"}
+            probe = [*tool, *health[:-1], "30s"]
+            ran = subprocess.run(probe, env=environment, check=False, capture_output=True, text=True)
+        finally:
+            server.terminate()
+        assert server.wait(60) == 0
+    assert ran.returncode == 0, ran.stderr
+    assert "broker broker-a 0" in ran.stdout
 
 
 def test_a_source_distribution_has_what_a_build_needs(tmp_path: Path) -> None:
