@@ -7,11 +7,12 @@ import os
 import re
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, Unpack
 
 import pytest
 
 from cometmq import Client
+from cometmq.client.options import ClientKeywords
 from cometmq.errors import ConfigError
 from cometmq.spark.java import java_home
 from cometmq.testing import SyncCluster
@@ -64,11 +65,11 @@ class HasAddress(Protocol):
     def namesrv(self) -> str: ...
 
 
-def fill(cluster: HasAddress, topic: str, count: int, first: int = 0) -> None:
+def fill(cluster: HasAddress, topic: str, count: int, first: int = 0, **client: Unpack[ClientKeywords]) -> None:
     """Messages numbered in body and key, in all queues by turns; every third has the tag `third`."""
 
     async def main() -> None:
-        async with Client(cluster.namesrv) as client, client.producer("filler") as producer:
+        async with Client(cluster.namesrv, **client) as sender, sender.producer("filler") as producer:
             queues = await producer.queues(topic)
             for number in range(first, first + count):
                 await producer.ready()

@@ -23,6 +23,7 @@ from pyspark.sql.datasource import (
 )
 
 from cometmq.spark.columns import COLUMNS, Column, chosen, ddl
+from cometmq.spark.nearby import NEARBY_OPTIONS, near, read_near
 from cometmq.spark.offsets import Range, cut
 from cometmq.spark.options import Options
 from cometmq.spark.pruning import Pruning
@@ -52,6 +53,7 @@ SOURCE_OPTIONS: Final[dict[str, str | None]] = {
     "pullBatchSize": "4096",
     "pullMaxBytes": str(4 * 1024 * 1024),
     "pullConcurrency": "4",
+    **NEARBY_OPTIONS,
     "emit": "messages",
     "columns": None,
     "decompress": "true",
@@ -147,7 +149,21 @@ def read_partition(given: dict[str, str], names: tuple[str, ...], one: Range) ->
     options = source_options(given)
     if options.choice("emit", ("messages", "ranges")) == "ranges":
         return iter([_range_row(one, names)])
-    return read_range(remote(options), one, pull_options(options, tuple(chosen(names))))
+    pulling = pull_options(options, tuple(chosen(names)))
+    store = near(options, one)
+    if store is not None:
+        return read_near(store, one, pulling.columns, options, pulling.tags)
+    batches = read_range(remote(options), one, pulling)
+    return _shown(batches, one.queue.topic) if options.get("namespace") and "topic" in names else batches
+
+
+def _shown(batches: Iterator[pa.RecordBatch], topic: str) -> Iterator[pa.RecordBatch]:
+    """The name by which the topic was asked for, without the namespace that it has at the broker."""
+    import pyarrow as pa
+
+    for batch in batches:
+        place = batch.schema.get_field_index("topic")
+        yield batch.set_column(place, "topic", pa.repeat(topic, batch.num_rows))
 
 
 def pull_options(options: Options, columns: tuple[Column, ...]) -> PullOptions:

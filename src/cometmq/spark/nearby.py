@@ -1,0 +1,104 @@
+"""Reads a range of a live queue from the broker's files, where the executor sees them.
+
+    readMode=remote (default)    pulls, from wherever the broker is
+    readMode=store               files under `storePath`, a directory or {"broker": "directory"}; or it fails
+    readMode=auto                files where they are there and reach as far as the range, pulls otherwise
+
+The broker has said how far the queue reaches, and a consume queue names only whole messages: a range that the files
+cover is complete. Files of queues may be a second behind the broker: `store` waits for them, `auto` pulls. The broker's
+own filter cannot be asked, so `tags` is compared here and `sqlFilter` needs pulls.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from cometmq.errors import ConfigError, StoreError
+from cometmq.spark.columns import Column, chosen
+from cometmq.spark.offsets import Queue, Range
+from cometmq.spark.options import Options
+from cometmq.spark.storefiles import Reading
+from cometmq.spark.storeparts import QueueRange, StoreDirectory
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+logger = logging.getLogger(__name__)
+
+NEARBY_OPTIONS: Final[dict[str, str | None]] = {"readMode": "remote", "storePath": None}
+MODES: Final = ("remote", "store", "auto")
+_PAUSE_S: Final = 0.1
+
+
+def near(options: Options, one: Range) -> StoreDirectory | None:
+    """The directory from which to read this range; None to pull it. StoreError if it must be there and is not."""
+    mode = options.choice("readMode", MODES)
+    if mode == "remote":
+        return None
+    try:
+        for name in ("sqlFilter", "namespace"):
+            if options.get(name):
+                raise ConfigError(f"readMode=store cannot have {name}: use readMode=remote")
+        store = StoreDirectory.at(_directory(options, one.queue), one.queue.broker)
+        _await_cover(store, one, options.number("retryMs") / 1000 if mode == "store" else 0.0)
+    except (ConfigError, StoreError, OSError) as error:
+        if mode == "store":
+            raise
+        logger.info("pull range of %s: %s", one.queue, error)
+        return None
+    return store
+
+
+def read_near(
+    store: StoreDirectory, one: Range, columns: tuple[Column, ...], options: Options, tags: frozenset[str] | None
+) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    names = [column.name for column in columns]
+    wanted = columns if tags is None or "tags" in names else (*columns, *chosen(["tags"]))
+    rows, size = options.number("batchRows", 1), options.number("batchBytes", 1)
+    reading = Reading(wanted, options.flag("decompress"), False, False, rows, size)
+    part = QueueRange(one.queue.topic, one.queue.number, one.first, one.last)
+    for batch in store.read(part, reading):
+        if tags is None:
+            yield batch
+            continue
+        kept = batch.filter(pc.is_in(batch.column("tags"), value_set=pa.array(sorted(tags), pa.string())))
+        yield kept.select(names)
+
+
+def _directory(options: Options, queue: Queue) -> str:
+    told = options.text("storePath", 'the directory of the broker\'s store, or {"broker": "directory"}')
+    if not told.lstrip().startswith("{"):
+        return told
+    found = json.loads(told).get(queue.broker)
+    if found is None:
+        raise ConfigError(f"option storePath has no directory of broker {queue.broker}")
+    return str(found)
+
+
+def _await_cover(store: StoreDirectory, one: Range, patience_s: float) -> None:
+    give_up_s = time.monotonic() + patience_s
+    while True:
+        first, last = _reach(store, one.queue)
+        if first <= one.first <= one.last <= last:
+            return
+        if one.first < first < last or time.monotonic() >= give_up_s:
+            raise StoreError(
+                f"{one.queue}: {store.root} has offsets {first} to {last}, {one.first} to {one.last} are wanted: "
+                "is it the store of this broker? readMode=auto pulls what is not there"
+            )
+        time.sleep(_PAUSE_S)
+
+
+def _reach(store: StoreDirectory, queue: Queue) -> tuple[int, int]:
+    try:
+        first, units = store.units(queue.topic, queue.number)
+    except FileNotFoundError:
+        return 0, 0
+    return first, first + len(units)
