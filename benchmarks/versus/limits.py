@@ -8,7 +8,6 @@ loopback    MiB a second from one process to another over 127.0.0.1
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import re
 import socket
@@ -22,7 +21,15 @@ from benchmarks.versus.sides import OVERLAY, ROOT
 
 FILE_BYTES: Final = 8 << 20
 COPY_BYTES: Final = 64 << 20
-CHUNK: Final = bytes(256 << 10)
+CHUNK: Final = bytes(1024)
+CONNECT_S: Final = 30.0
+SEND: Final = """
+import socket, sys, time
+with socket.create_connection(("127.0.0.1", int(sys.argv[1]))) as connection:
+    chunk, end_s = bytes(256 << 10), time.perf_counter() + float(sys.argv[2])
+    while time.perf_counter() < end_s:
+        connection.sendall(chunk)
+"""
 
 
 def measure(seconds: float = 2.0) -> dict[str, float]:
@@ -61,7 +68,7 @@ def fdatasync(seconds: float) -> float:
         os.fsync(file.fileno())
         began_s, count = time.perf_counter(), 0
         while time.perf_counter() - began_s < seconds:
-            os.pwrite(file.fileno(), CHUNK[:1024], count * 1024 % FILE_BYTES)
+            os.pwrite(file.fileno(), CHUNK, count * 1024 % FILE_BYTES)
             os.fdatasync(file.fileno())
             count += 1
         return count / (time.perf_counter() - began_s)
@@ -69,10 +76,8 @@ def fdatasync(seconds: float) -> float:
 
 def loopback(seconds: float) -> float:
     with socket.create_server(("127.0.0.1", 0)) as server:
-        sender = multiprocessing.get_context("spawn").Process(
-            target=_send, args=(server.getsockname()[1], seconds), daemon=True
-        )
-        sender.start()
+        sender = subprocess.Popen([sys.executable, "-c", SEND, str(server.getsockname()[1]), str(seconds)])
+        server.settimeout(CONNECT_S)
         connection, _ = server.accept()
         with connection:
             buffer = bytearray(1 << 20)
@@ -80,12 +85,5 @@ def loopback(seconds: float) -> float:
             while count := connection.recv_into(buffer):
                 total += count
             took_s = time.perf_counter() - began_s
-        sender.join()
+        sender.wait()
     return total / (1 << 20) / took_s
-
-
-def _send(port: int, seconds: float) -> None:
-    with socket.create_connection(("127.0.0.1", port)) as connection:
-        end_s = time.perf_counter() + seconds
-        while time.perf_counter() < end_s:
-            connection.sendall(CHUNK)
