@@ -17,7 +17,7 @@ RUN ?= up --hello
 # Arguments for one run: make run ARGS='--data /var/lib/cometmq'
 ARGS ?=
 
-.PHONY: setup run test lint written compat bench soak mission clean docs gate
+.PHONY: setup run test lint written compat bench soak mission clean docs demo gate
 .DEFAULT_GOAL := test
 
 setup: $(SETUP)
@@ -61,6 +61,11 @@ else
 run: $(COMPILED)
 	@PYTHONPATH=$(OVERLAY) $(VENV)/bin/cometmq $(RUN) $(ARGS)
 endif
+
+# Orders to a queue, a lake, a chart and back: an embedded cluster and a local Spark, nothing else. Ends with the page.
+demo: $(COMPILED) $(SPARK)
+	@mkdir -p build/demo
+	@PYTHONPATH=$(OVERLAY) $(PY) examples/orders_story.py --folder build/demo $(ARGS)
 
 # Each pass writes its section of the mission record.
 test: export COMETMQ_MISSION_RECORD := build/mission.json
