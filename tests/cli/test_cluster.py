@@ -107,6 +107,8 @@ def test_bench_sends_in_every_mode_and_says_how_fast(mode: str, comet: Comet) ->
     assert sum(row["count"] for row in whole["histogram"]) == (200 if mode != "batch" else 7)
     read = comet.good("bench", "consume", "--topic", topic, "-n", "150", "-o", "json").json
     assert read["messages"] == 150
+    assert 0 < read["p50_ms"] <= read["max_ms"]
+    assert sum(row["count"] for row in read["histogram"]) >= 150 // 32
     assert "#" in comet.good(*send, "-n", "10").out
 
 

@@ -160,12 +160,12 @@ _SENDERS: Final[dict[str, Callable[..., Awaitable[None]]]] = {
 
 
 async def _consume(options: argparse.Namespace) -> int:
-    """Reads from the beginning with pulls of 32, as a consumer far behind does."""
+    """Reads from the beginning with pulls of 32, as a consumer far behind does; the times are those of the pulls."""
     run = Run(options.count)
     body_bytes = 0
     async with (
         administration(options) as admin,
-        aclosing(Reader(admin, options.topic).messages("earliest")) as arrivals,
+        aclosing(Reader(admin, options.topic, pulled=run.times.add).messages("earliest")) as arrivals,
     ):
         async for message in arrivals:
             run.done += 1
@@ -173,7 +173,7 @@ async def _consume(options: argparse.Namespace) -> int:
             if run.done >= options.count:
                 break
     mean = body_bytes // max(1, run.done)
-    output.record(options.output, {"mode": "consume", "size": mean, **run.figures(mean)})
+    _report(options.output, {"mode": "consume", "size": mean, **run.figures(mean)}, run)
     return 0 if run.done else EXIT_NO
 
 
@@ -243,6 +243,6 @@ def _report(form: str, figures: dict[str, Any], run: Run) -> None:
 VERBS: Final = (
     Verb("send", "send as fast as it goes; rates and times", _send, _send_arguments,
          example="cometmq bench send --mode batch -n 100000"),
-    Verb("consume", "read as fast as it goes", _consume, _common),
+    Verb("consume", "read as fast as it goes; rates and times of pulls", _consume, _common),
     Verb("latency", "from before the send to after the receive", _latency, _latency_arguments),
 )  # fmt: skip

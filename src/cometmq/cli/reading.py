@@ -10,7 +10,7 @@ broker has.
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Final
@@ -60,16 +60,24 @@ async def start_offset(admin: Admin, queue: MessageQueue, place: str) -> int:
 
 
 class Reader:
-    """`expression` and `kind` (TAG or SQL92) are the broker's filter."""
+    """`expression` and `kind` (TAG or SQL92) are the broker's filter; `pulled` is told how long each pull took, ms."""
 
     def __init__(
-        self, admin: Admin, topic: str, *, expression: str = "*", kind: str = "TAG", follow: bool = False
+        self,
+        admin: Admin,
+        topic: str,
+        *,
+        expression: str = "*",
+        kind: str = "TAG",
+        follow: bool = False,
+        pulled: Callable[[float], None] | None = None,
     ) -> None:
         self._admin = admin
         self._topic = topic
         self._expression = expression
         self._kind = kind
         self._follow = follow
+        self._pulled = pulled
         self._found: asyncio.Queue[Message[bytes] | Exception | Ended] = asyncio.Queue(HELD_MAX)
 
     async def messages(self, place: str, queue_id: int | None = None) -> AsyncGenerator[Message[bytes], None]:
@@ -119,7 +127,10 @@ class Reader:
                              HOLD_MS if self._follow else 0, 0, self._expression, self._kind)  # fmt: skip
         command = admin.instance.request(Request.PULL_MESSAGE, header.encode())
         host = await admin.instance.master(queue.broker_name, admin.wrap(queue.topic))
+        began_s = time.perf_counter()
         response = await admin.instance.call(host, command, HOLD_MS / 1000 + SLACK_S)
+        if self._pulled is not None:
+            self._pulled((time.perf_counter() - began_s) * 1000)
         if response.code != Response.SUCCESS and response.code not in NOTHING:
             raise BrokerError(response.code, response.remark or "", queue.broker_name)
         after = PullMessageResponse.decode(response.ext).next_begin_offset
