@@ -1,6 +1,7 @@
 """Checks the first five minutes: what `cometmq up` says to try works, and the recorded session has no dead end."""
 
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -30,6 +31,7 @@ def test_everything_that_up_says_to_try_works(tmp_path: Path, lonely: Comet) -> 
         lines = [line.partition("cometmq ")[2] for line in errors.read_text().splitlines() if " cometmq " in line]
         assert [line.split()[0] for line in lines] == ["topic", "send", "tail", "store", "--help"]
         assert f"COMETMQ_NAMESRV={namesrv} cometmq topic" in errors.read_text()
+        assert re.search(r"^  build +(compiled|interpreted), Python 3\.", errors.read_text(), re.MULTILINE)
         for line in lines:
             arguments = shlex.split(line)
             more = ["--namesrv", namesrv] if arguments[0] in ("topic", "send", "tail") else []

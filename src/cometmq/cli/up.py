@@ -85,8 +85,10 @@ async def _serve(options: argparse.Namespace) -> int:
 
 async def _show(name_server: str, broker: str, data: Path) -> bool:
     """For people, on stderr: stdout has the ready line only."""
+    from cometmq.build_info import build_info
     from cometmq.cli import hello
 
+    build = build_info()
     try:
         proof = await hello.say_hello(name_server)
     except CometError as error:
@@ -99,6 +101,7 @@ async def _show(name_server: str, broker: str, data: Path) -> bool:
         f"  broker        {broker}",
         f"  data          {data}",
         f"  memory        {hello.memory_text()}",
+        f"  build         {'compiled' if build.compiled else 'interpreted'}, Python {build.python}",
         "  try next      any RocketMQ client with this name server address, or in another terminal:",
         f"                {at}cometmq topic create orders",
         f"                {at}cometmq send orders hello",
