@@ -1,16 +1,13 @@
-"""The archive pipeline and its format: each message once, also when its processes are killed."""
+"""The archive pipeline and its format. What becomes of it when processes are killed: test_kills."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from cometmq.spark.lake import Lake, live_paths
+from cometmq.spark.lake import live_paths
 from cometmq.spark.pipelines import archive
 from cometmq.testing import SyncCluster
 from tests.spark.conftest import fill
@@ -19,8 +16,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
-
-ROOT = Path(__file__).parents[2]
 
 
 def archived(spark: SparkSession, root: Path, topic: str) -> list[int]:
@@ -49,35 +44,3 @@ def test_an_archive_grows_by_what_is_new_and_reads_as_the_topic_does(
     import pyarrow.parquet as pq
 
     assert sum(pq.read_metadata(path).num_rows for path in live_paths(tmp_path)) == 600
-
-
-DRIVER = """
-import sys
-from cometmq.spark import session
-from cometmq.spark.pipelines import archive
-spark = session("archive", master="local[2,4]", conf={"spark.driver.memory": "1g"})
-archive(spark, namesrv=sys.argv[1], topics=sys.argv[2], root=sys.argv[3], rows_per_batch=100)
-"""
-POINTS = ["archive before publish@2"]
-if os.environ.get("COMETMQ_SOAK"):
-    POINTS += ["archive after publish@1", "archive task after write@3"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("point", POINTS)
-def test_an_archive_that_was_killed_has_each_message_once(
-    spark: SparkSession, cluster: SyncCluster, topic: str, tmp_path: Path, point: str
-) -> None:
-    fill(cluster, topic, 300)
-    lake = tmp_path / "lake"
-    command = [sys.executable, "-c", DRIVER, cluster.namesrv, topic, str(lake)]
-    counter = tmp_path / "counter"
-    fault = {"COMETMQ_FAULT": point, "COMETMQ_FAULT_COUNTER": str(counter), "PYTHONPATH": str(ROOT / "src")}
-    ran = subprocess.run(command, env=os.environ | fault, capture_output=True, text=True, timeout=300, check=False)
-    # A killed task is tried again by Spark; a killed driver is not.
-    assert (ran.returncode == 0) == ("task" in point), ran.stderr[-2000:]
-    assert counter.exists()
-    archive(spark, namesrv=cluster.namesrv, topics=topic, root=str(lake))
-    assert archived(spark, lake, topic) == list(range(300))
-    if "after publish" not in point:
-        assert Lake(lake).orphans()

@@ -25,6 +25,9 @@ from cometmq.errors import ConfigError
 PIPELINES: Final = {
     "archive": "topics to a Parquet archive, each message once",
     "audit": "look through a store directory for damage, holes and wrong queues",
+    "dedupe": "topics without what was sent twice, to a topic or an archive",
+    "dlq": "dead letters by cause, and back to their topics, each once",
+    "mirror": "topics to another cluster, each message once, with groups carried over",
     "rebuild": "consume queues and index of a store directory, from its log",
     "replay": "messages of an archive back to a topic, each once",
     "report": "lag, latency and traces as tables, charts and one page",

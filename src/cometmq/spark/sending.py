@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import zlib
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from cometmq.client.codecs import bytes_codec
@@ -11,7 +13,7 @@ from cometmq.client.messages import SendReceipt
 from cometmq.client.options import ProducerOptions
 from cometmq.client.producer import Producer
 from cometmq.errors import CometError, ConfigError, MessageRefused
-from cometmq.spark.offsets import Positions, Queue
+from cometmq.spark.once import Letter
 from cometmq.spark.options import Options
 from cometmq.spark.remote import Remote
 from cometmq.spark.rows import Row
@@ -26,12 +28,6 @@ from cometmq.wire.sysflag import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
 IMMUNITY_S: Final = 600
 
 
-class Sent(NamedTuple):
-    rows: int
-    # Behind the last message, by queue.
-    ends: Positions
-
-
 class Handle(NamedTuple):
     """What it takes to end a half message from another process."""
 
@@ -43,33 +39,31 @@ class Handle(NamedTuple):
     transaction_id: str | None
 
 
-async def producer_of(cluster: Remote, options: Options) -> Producer[bytes]:
-    """The producer of this process, started when it is first needed."""
-    producers: dict[str, Producer[bytes]] = cluster.__dict__.setdefault("producers", {})
+async def producer_of(cluster: Remote, options: Options, *, once: bool = False) -> Producer[bytes]:
+    """The producer of this process, started when it is first needed. `once`: it never sends again by itself."""
+    producers: dict[tuple[str, bool], Producer[bytes]] = cluster.__dict__.setdefault("producers", {})
     group = options.text("producerGroup")
-    found = producers.get(group)
+    found = producers.get((group, once))
     if found is None:
+        retries = 0 if once else options.number("sendRetries")
         settings = ProducerOptions(
-            timeout=options.number("sendTimeoutMs", 1) / 1000 * (options.number("sendRetries") + 1),
-            retries=options.number("sendRetries"),
-            retries_soon=options.number("sendRetries"),
-            allow_auto_create=True,
+            timeout=options.number("sendTimeoutMs", 1) / 1000 * (retries + 1),
+            retries=retries,
+            retries_soon=retries,
+            allow_auto_create=not once,
         )
-        found = producers[group] = Producer(group, bytes_codec, settings, instance=cluster.instance)
+        found = producers[group, once] = Producer(group, bytes_codec, settings, instance=cluster.instance)
         await found.start()
     return found
 
 
-async def send_rows(cluster: Remote, rows: Iterator[Row], options: Options) -> Sent:
+async def send_rows(cluster: Remote, rows: Iterator[Row], options: Options) -> None:
     """All rows, or the first error after what is on its way has come to its end."""
     producer = await producer_of(cluster, options)
     window = options.number("maxInFlight", 1)
     spare = _spare_topic(options)
     waiting: list[asyncio.Future[SendReceipt]] = []
-    ends: Positions = {}
-    count = 0
     for row in rows:
-        count += 1
         try:
             await producer.ready()
             waiting.append(asyncio.ensure_future(_send(producer, row)))
@@ -79,10 +73,38 @@ async def send_rows(cluster: Remote, rows: Iterator[Row], options: Options) -> S
             if spare:
                 waiting.append(asyncio.ensure_future(_send(producer, row._replace(topic=spare, body=row.body[:1024]))))
         if len(waiting) >= window:
-            await _settle(waiting, ends)
+            await _settle(waiting)
             waiting = []
-    await _settle(waiting, ends)
-    return Sent(count, ends)
+    await _settle(waiting)
+
+
+def letters(cluster: Remote, rows: Iterator[Row], options: Options, prefix: str) -> Iterator[Letter]:
+    """Rows as what is sent once: each with its mark, and to a queue that a look can cover."""
+    producer = cluster.run(producer_of(cluster, options, once=True))
+    spare = _spare_topic(options)
+    if spare:
+        raise ConfigError("oversize=dlq:TOPIC does not go with delivery=deduplicated: use fail or drop")
+    queues = cluster.queues([options.text("topic")])
+    for number, row in enumerate(rows):
+        name = row.id if row.id is not None else str(number)
+        if row.sharding_key is not None:
+            place = queues[zlib.crc32(row.sharding_key.encode()) % len(queues)]
+        else:
+            place = queues[number % len(queues)]
+        sent = row.marked(f"{prefix}{name}")
+        if row.queue is None:
+            sent = sent._replace(queue=(place.broker, place.number), sharding_key=None)
+        yield Letter(name, partial(_send_one, producer, sent, spare == ""))
+
+
+async def _send_one(producer: Producer[bytes], row: Row, drop: bool) -> SendReceipt | None:
+    await producer.ready()
+    try:
+        return await _send(producer, row)
+    except MessageRefused:
+        if drop:
+            return None
+        raise
 
 
 def _send(producer: Producer[bytes], row: Row) -> asyncio.Future[SendReceipt]:
@@ -95,15 +117,13 @@ def _send(producer: Producer[bytes], row: Row) -> asyncio.Future[SendReceipt]:
     return producer.send_soon(row.topic, row.body, ordering_key=row.sharding_key, queue=queue, **message)
 
 
-async def _settle(waiting: list[asyncio.Future[SendReceipt]], ends: Positions) -> None:
+async def _settle(waiting: list[asyncio.Future[SendReceipt]]) -> None:
     outcomes = await asyncio.gather(*waiting, return_exceptions=True)
     for outcome in outcomes:
         if isinstance(outcome, BaseException):
             raise outcome
         if not outcome.is_confirmed:
             raise CometError(f"a message is stored but not confirmed ({outcome.status.value}): the task sends it again")
-        queue = Queue(outcome.topic, outcome.queue.broker_name, outcome.queue.queue_id)
-        ends[queue] = max(ends.get(queue, 0), outcome.offset + 1)
 
 
 def _spare_topic(options: Options) -> str | None:
@@ -181,4 +201,3 @@ async def _end(cluster: Remote, handle: Handle, group: str, commit: bool) -> Non
         return await cluster.instance.call(address, command, cluster.connection.timeout_s)
 
     await cluster.patient(once)
-

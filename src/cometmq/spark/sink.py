@@ -1,19 +1,13 @@
 """Writing to topics: rows in, messages out, with the guarantee that `delivery` names.
 
     at-least-once    a task that is tried again sends its rows again
-    deduplicated     each message carries CMQ_TX = query:batch:partition:sequence; before it sends, a task looks in the
-                     target queues, from the floor noted for its partition on, for what an earlier try has sent
+    deduplicated     each message carries CMQ_TX = query:batch:partition:sequence; before it sends, and after sends that
+                     failed, a task looks in the target queues for what is there already (`once`)
     transactional    rows are sent as half messages; `commit` makes them visible, `abort` takes them back
 
-The ledger of both is kept by the brokers, as offsets of groups that only the sink knows:
-
-    __spark_tx_QUERY            the number of the batch to come: what is below was committed and is not sent again
-    __spark_floor_QUERY_PART    from where on messages of this partition's present batch may lie
-
-The ledger is written before floors rise, and both are in one file of a broker, so a broker that loses its last seconds
-loses floors no later than the ledger: then a task looks through more than it must, and finds what is there.
-Deduplication needs rows to come in the same order when a batch is repeated: true for source and map, after a shuffle
-only if sorted.
+What both must know of earlier tries is in the `ledger`. Deduplication needs rows to come in the same order when a batch
+is repeated: true for source and map, after a shuffle only if sorted. Rows that have a name of their own do not: with
+`rowId` = a column, the mark is query:batch:ROWID, and order and partitions do not matter.
 """
 
 from __future__ import annotations
@@ -32,12 +26,13 @@ from pyspark.sql.datasource import (
 )
 
 from cometmq.errors import ConfigError
+from cometmq.spark.faults import at
 from cometmq.spark.ledger import Ledger
-from cometmq.spark.offsets import Positions
+from cometmq.spark.once import send_once
 from cometmq.spark.options import Options
-from cometmq.spark.remote import CONNECTION_ALIASES, CONNECTION_OPTIONS, remote
-from cometmq.spark.rows import Row, RowReader
-from cometmq.spark.sending import Handle, Sent, end_all, send_halves, send_rows
+from cometmq.spark.remote import CONNECTION_ALIASES, CONNECTION_OPTIONS, Remote, remote
+from cometmq.spark.rows import RowReader
+from cometmq.spark.sending import Handle, end_all, letters, producer_of, send_halves, send_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -55,6 +50,7 @@ SINK_OPTIONS: Final[dict[str, str | None]] = {
     "oversize": "fail",
     "extraColumns": "error",
     "jobId": None,
+    "rowId": None,
 }
 DELIVERIES: Final = ("at-least-once", "deduplicated", "transactional")
 
@@ -63,12 +59,8 @@ DELIVERIES: Final = ("at-least-once", "deduplicated", "transactional")
 class Written(WriterCommitMessage):
     """What one task has sent; travels to the driver."""
 
-    partition: int
-    rows: int
     query: str
     batch: int
-    # Behind the last message of this task, by target queue.
-    ends: Positions
     handles: list[Handle]
 
 
@@ -82,7 +74,11 @@ class Task(NamedTuple):
 
     @property
     def prefix(self) -> str:
-        return f"{self.query}:{self.batch}:{self.partition}:"
+        return f"{self.batch_prefix}{self.partition}:"
+
+    @property
+    def batch_prefix(self) -> str:
+        return f"{self.query}:{self.batch}:"
 
 
 def sink_options(given: Any) -> Options:
@@ -114,16 +110,21 @@ class _Writer:
         cluster = remote(options)
         rows = RowReader(self.names, options).rows(batches)
         if self.delivery == "at-least-once":
-            return _written(task, cluster.run(send_rows(cluster, rows, options)))
-        ledger = Ledger(cluster, task.query, _ledger_topic(options, self.given))
-        if ledger.next_batch() > task.batch:
-            return Written(task.partition, 0, task.query, task.batch, {}, [])
+            cluster.run(send_rows(cluster, rows, options))
+            return Written(task.query, task.batch, [])
+        ledger = _ledger(cluster, options, task.query)
+        note = ledger.begin()
+        if note.next_batch > task.batch:
+            return Written(task.query, task.batch, [])
+        at("sink task before send")
         if self.delivery == "transactional":
             handles = cluster.run(send_halves(cluster, rows, options, task.prefix))
-            return Written(task.partition, len(handles), task.query, task.batch, {}, handles)
-        there = ledger.look(task.partition, task.prefix, task.attempt)
-        left = _unsent(rows, task.prefix, there)
-        return _written(task, cluster.run(send_rows(cluster, left, options)))
+            return Written(task.query, task.batch, handles)
+        prefix = task.batch_prefix if options.get("rowId") else task.prefix
+        ready = letters(cluster, rows, options, prefix)
+        send_once(cluster, ready, lambda: ledger.look(note, prefix), options.number("maxInFlight", 1))
+        at("sink task after send")
+        return Written(task.query, task.batch, [])
 
     def _commit(self, messages: list[WriterCommitMessage | None]) -> None:
         written = [one for one in messages if isinstance(one, Written)]
@@ -131,13 +132,12 @@ class _Writer:
             return
         options = sink_options(self.given)
         cluster = remote(options)
-        ledger = Ledger(cluster, written[0].query, _ledger_topic(options, self.given))
+        ledger = _ledger(cluster, options, written[0].query)
+        at("sink before commit")
         if self.delivery == "transactional":
             cluster.run(end_all(cluster, [handle for one in written for handle in one.handles], options, commit=True))
-        ledger.close_batch(written[0].batch)
-        if self.delivery == "deduplicated":
-            for one in written:
-                ledger.raise_floor(one.partition, one.ends)
+        ledger.close(written[0].batch)
+        at("sink after commit")
 
     def _abort(self, messages: list[WriterCommitMessage | None]) -> None:
         handles = [handle for one in messages if isinstance(one, Written) for handle in one.handles]
@@ -179,19 +179,8 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         self._abort(messages)
 
 
-def _ledger_topic(options: Options, given: dict[str, str]) -> str:
+def _ledger(cluster: Remote, options: Options, query: str) -> Ledger:
     topic = options.get("topic")
     if not topic:
         raise ConfigError("delivery=deduplicated and transactional need the option topic: one topic for all rows")
-    return topic
-
-
-def _unsent(rows: Iterator[Row], prefix: str, there: set[int]) -> Iterator[Row]:
-    """Rows that no earlier try has sent, each marked with its place in the batch."""
-    for number, row in enumerate(rows):
-        if number not in there:
-            yield row.marked(f"{prefix}{number}")
-
-
-def _written(task: Task, sent: Sent) -> Written:
-    return Written(task.partition, sent.rows, task.query, task.batch, sent.ends, [])
+    return Ledger(cluster, cluster.run(producer_of(cluster, options, once=True)), query, topic)

@@ -1,15 +1,13 @@
-"""What pipelines share: the summary at their end, and named points at which tests make them fail.
-
-`COMETMQ_FAULT="archive before publish@2"` kills the process that comes to that point for the second time. Nothing
-looks at it unless the variable is set.
-"""
+"""What pipelines share: the summary at their end, and the named points at which tests make them fail (`faults`)."""
 
 from __future__ import annotations
 
-import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
+
+from cometmq.spark.faults import at as at
+from cometmq.spark.remote import CONNECTION_OPTIONS
 
 
 @dataclass(frozen=True)
@@ -23,16 +21,7 @@ class Summary:
         return f"{self.name}: " + ", ".join(f"{key} {value}" for key, value in self.figures.items())
 
 
-def at(point: str) -> None:
-    """A named point of a pipeline."""
-    fault = os.environ.get("COMETMQ_FAULT")
-    if fault is None:
-        return
-    name, _, count = fault.partition("@")
-    if name != point:
-        return
-    counter = Path(os.environ["COMETMQ_FAULT_COUNTER"])
-    with open(counter, "a") as file:
-        file.write("x")
-    if counter.stat().st_size == int(count or 1):
-        os.kill(os.getpid(), 9)
+def connection(options: Mapping[str, str]) -> dict[str, str]:
+    """Those options of a source that a sink in the same cluster needs too: where it is, and who asks."""
+    known = {name.lower() for name in CONNECTION_OPTIONS}
+    return {name: value for name, value in options.items() if name.lower() in known}

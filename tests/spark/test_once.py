@@ -1,0 +1,86 @@
+"""What the sink and the mirror rest on: sends whose outcome is unknown, and notes that survive brokers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from cometmq.client.messages import SendReceipt
+from cometmq.errors import ConnectionLost, MessageRefused
+from cometmq.spark.ledger import MARK, Ledger
+from cometmq.spark.once import Letter, send_once
+from cometmq.spark.options import Options
+from cometmq.spark.remote import remote
+from cometmq.spark.sending import producer_of
+from cometmq.spark.sink import sink_options
+from cometmq.testing import SyncCluster
+from cometmq.wire.bodies import MessageQueue
+
+
+@pytest.fixture
+def options(cluster: SyncCluster, topic: str) -> Options:
+    return sink_options({"namesrvAddr": cluster.namesrv, "topic": topic})
+
+
+def ledger_of(options: Options, query: str) -> Ledger:
+    target = remote(options)
+    return Ledger(target, target.run(producer_of(target, options, once=True)), query, options.text("topic"))
+
+
+def test_a_send_that_was_stored_but_not_answered_is_not_repeated(
+    cluster: SyncCluster, options: Options, topic: str
+) -> None:
+    target = remote(options)
+    producer = target.run(producer_of(target, options, once=True))
+    queue = MessageQueue(cluster.brokers[0].name, 0, topic)
+    lost = {3: "stored", 5: "not stored"}
+
+    async def send(number: int) -> SendReceipt:
+        fault = lost.pop(number, None)
+        if fault == "not stored":
+            raise ConnectionLost("as planned")
+        receipt = await producer.send_record(topic, b"%d" % number, {MARK: f"q:0:0:{number}"}, queue=queue)
+        if fault == "stored":
+            raise ConnectionLost("as planned")
+        return receipt
+
+    def letters() -> Iterator[Letter]:
+        for number in range(10):
+            yield Letter(str(number), lambda number=number: send(number))  # type: ignore[misc]
+
+    ledger = ledger_of(options, f"q-{topic}")
+    note = ledger.begin()
+    there = send_once(target, letters(), lambda: ledger.look(note, "q:0:0:"), 4)
+    assert Counter(int(message.body) for message in cluster.messages(topic)) == Counter(range(10))
+    assert set(there) == {str(number) for number in range(10)}
+    assert lost == {}
+
+    async def refused() -> SendReceipt:
+        raise MessageRefused("too large")
+
+    with pytest.raises(MessageRefused, match="too large"):
+        send_once(target, iter([Letter("x", refused)]), dict, 4)
+
+
+def test_notes_survive_brokers_that_are_killed_or_away(cluster: SyncCluster, options: Options, topic: str) -> None:
+    first, second = cluster.brokers
+    begun = ledger_of(options, topic).begin()
+    assert begun.next_batch == 0
+    assert set(begun.floors.values()) == {0}
+    assert len(begun.floors) == 4
+    with cluster.client() as client, client.producer("p") as producer:
+        producer.send(topic, b"one")
+    assert ledger_of(options, topic).begin() == begun, "it began where it began"
+    closed = ledger_of(options, topic).close(6)
+    assert sum(closed.floors.values()) == 1
+    for broker in (first, second):
+        broker.restart(kill=True)
+    assert ledger_of(options, topic).read() == closed
+    first.stop()
+    try:
+        assert ledger_of(options, topic).read() == closed
+    finally:
+        first.start()
+    assert ledger_of(options, "another query").read() is None
