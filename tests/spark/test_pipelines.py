@@ -11,7 +11,6 @@ import pytest
 
 from cometmq.cli.main import main
 from cometmq.spark.pipelines import archive, audit, replay
-from cometmq.spark.storeparts import LogRange, StoreDirectory, scan_log
 from cometmq.testing import SyncCluster
 from tests.spark.conftest import fill
 from tests.support.golden import copy_golden_store, golden_messages, golden_store
@@ -85,15 +84,6 @@ def test_an_audit_finds_exactly_what_was_broken(spark: SparkSession, tmp_path: P
     lost = [one for one in findings if (one.topic, one.queue_id, one.queue_offset) == place(gone)]
     assert [one.kind for one in lost] in (["missing unit"], ["unit points elsewhere"])
     assert {one.commit_log_offset for one in findings if one.kind == "damaged log"} == {bent["commitLogOffset"]}
-
-
-def test_ranges_of_a_log_are_scanned_without_overlap() -> None:
-    store = StoreDirectory.at(str(golden_store("clean")), "b")
-    whole = [row for part in store.log_ranges(1 << 30) for row in scan_log(store, part)]
-    cut = [row for part in store.log_ranges(7001) for row in scan_log(store, part)]
-    assert cut == whole
-    assert len(whole) == 345
-    assert isinstance(next(store.log_ranges(7001)), LogRange)
 
 
 # The command line

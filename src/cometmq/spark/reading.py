@@ -101,9 +101,7 @@ async def _stretch(remote: Remote, one: Range, options: PullOptions) -> list[byt
     waited_s = 0.0
     while position < one.last:
         count = min(options.count, one.last - position)
-        pulled = await remote.pull(
-            one.queue, position, count, options.bytes_max, options.group, options.filter
-        )
+        pulled = await remote.pull(one.queue, position, count, options.bytes_max, options.group, options.filter)
         if pulled.moved:
             position = _lost(one, position, pulled.bounds, options.fail_on_loss)
             continue

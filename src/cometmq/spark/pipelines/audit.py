@@ -4,28 +4,44 @@
     queues     every message of the log that belongs in a queue has its unit, with its place and size; no unit
                without its message
 
-The log is scanned range by range in the executors, and only findings and the few columns that queues are compared by
-come back. A finding is a row: kind, topic, queue, offset in the queue, place in the log, bytes, detail.
+The log is scanned range by range in the executors (`scanning`), each message against its unit right there. What comes
+back is findings, and per range and queue the runs of offsets that were met: a unit that no run covers has no message.
+A finding is a row: kind, topic, queue, offset in the queue, place in the log, bytes, detail.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import astuple, dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from cometmq.spark.pipelines.steps import Summary
-from cometmq.spark.storeparts import LogRange, StoreDirectory, scan_log
+from cometmq.spark.storeparts import LogRange, StoreDirectory
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
-FINDINGS_DDL: Final = (
+    from cometmq.spark.decode import Ints
+    from cometmq.spark.scanning import Sound
+
+ROWS_DDL: Final = (
     "kind STRING, topic STRING, queueId INT, queueOffset BIGINT, commitLogOffset BIGINT, bytes BIGINT, detail STRING"
 )
-SCAN_DDL: Final = FINDINGS_DDL + ", ok BOOLEAN"
-UNITS_DDL: Final = "topic STRING, queueId INT, queueOffset BIGINT, unitOffset BIGINT, unitBytes BIGINT"
+BOUNDS_DDL: Final = "topic STRING, number INT, first BIGINT, last BIGINT"
+DAMAGED: Final = "damaged log"
+# Rows that are no findings: offsets of a queue that were met (`bytes` many), and what a range has looked at.
+RUN: Final = "run"
+EDGES: Final = "edges"
+
+
+class Queue(NamedTuple):
+    """A queue, and the units [first, last) that it has."""
+
+    topic: str
+    number: int
+    first: int
+    last: int
 
 
 @dataclass(frozen=True)
@@ -39,97 +55,167 @@ class Finding:
     detail: str
 
 
+# A finding, a run or edges, as a row in the order of ROWS_DDL.
+Row = tuple[str, str | None, int | None, int | None, int | None, int | None, str | None]
+
+
 def audit(spark: SparkSession, *, store: str, partition_mib: int = 64) -> tuple[Summary, list[Finding]]:
     """Looks through one store directory."""
     directory = StoreDirectory.at(store, "store")
     ranges = list(directory.log_ranges(partition_mib << 20))
-    queues = [(topic, queue) for topic, queue in directory.queues(lambda topic: True)]
-    parallel = max(1, spark.sparkContext.defaultParallelism)
-    scan = (
-        spark.createDataFrame([(one.first, one.last) for one in ranges] or [(0, 0)], "first BIGINT, last BIGINT")
-        .repartition(max(1, min(len(ranges), parallel * 4)))
-        .mapInArrow(_Scan(directory), SCAN_DDL)
-        .cache()
-    )
-    units = (
-        spark.createDataFrame(queues or [("", -1)], "topic STRING, queueId INT")
-        .repartition(parallel)
-        .mapInArrow(_Units(directory), UNITS_DDL)
-    )
-    try:
-        damaged = scan.filter("NOT ok").drop("ok")
-        records = scan.filter("ok")
-        rows = [*damaged.collect(), *_compared(records, units).collect()]
-        count = records.count()
-    finally:
-        scan.unpersist()
-    found = [Finding(*row) for row in rows]
-    findings = sorted(found, key=lambda one: [(item is not None, item) for item in astuple(one)])
-    figures: dict[str, Any] = {"messages": count, "log_bytes": sum(one.last - one.first for one in ranges)}
+    tasks = max(1, spark.sparkContext.defaultParallelism) * 4
+    queues = _queues(spark, directory, tasks)
+    scan = spark.range(0, len(ranges), 1, max(1, min(len(ranges), tasks)))
+    rows: dict[str, list[Any]] = {RUN: [], EDGES: [], DAMAGED: []}
+    for row in scan.mapInArrow(_Scan(directory, ranges, queues), ROWS_DDL).collect():
+        rows.setdefault(row.kind, []).append(row)
+    messages, findings = _damages(directory, rows.pop(EDGES), rows.pop(DAMAGED))
+    findings += _without_message(directory, queues, rows.pop(RUN))
+    findings += [Finding(*row) for kind in rows.values() for row in kind]
+    findings.sort(key=lambda one: [(item is not None, item) for item in astuple(one)])
+    figures: dict[str, Any] = {"messages": messages, "log_bytes": sum(one.last - one.first for one in ranges)}
     figures |= {"queues": len(queues), "findings": len(findings)}
     return Summary("audit", figures), findings
 
 
-def _compared(records: DataFrame, units: DataFrame) -> DataFrame:
-    """Records that queues should have against the units that they have."""
-    from pyspark.sql import functions as f
+def _queues(spark: SparkSession, directory: StoreDirectory, tasks: int) -> dict[tuple[str, int], Queue]:
+    names = list(directory.queues(lambda topic: True))
+    if not names:
+        return {}
+    numbers = spark.range(0, len(names), 1, min(len(names), tasks))
+    return {
+        (row[0], row[1]): Queue(*row) for row in numbers.mapInArrow(_Bounds(directory, names), BOUNDS_DDL).collect()
+    }
 
-    inside = records.filter("kind = 'record'").drop("kind", "detail", "ok")
-    both = inside.join(units, ["topic", "queueId", "queueOffset"], "full_outer")
-    kind = (
-        f.when(f.col("unitOffset").isNull(), "missing unit")
-        .when(f.col("commitLogOffset").isNull(), "unit without message")
-        .when(f.col("unitOffset") != f.col("commitLogOffset"), "unit points elsewhere")
-        .when(f.col("unitBytes") != f.col("bytes"), "unit with a wrong size")
-    )
-    detail = f.concat(f.lit("unit: "), f.coalesce(f.col("unitOffset").cast("string"), f.lit("none")))
-    wrong = both.withColumn("kind", kind).withColumn("detail", detail).filter("kind IS NOT NULL")
-    return wrong.select("kind", "topic", "queueId", "queueOffset", "commitLogOffset", "bytes", "detail")
+
+def _damages(directory: StoreDirectory, edges: list[Any], damaged: list[Any]) -> tuple[int, list[Finding]]:
+    """How many messages there are, and what of the log is none."""
+    from cometmq.spark.scanning import Damaged, Edges, join
+
+    looked_at = [Edges(row.commitLogOffset, row.commitLogOffset + row.bytes) for row in edges]
+    seen = [Damaged(row.commitLogOffset, row.commitLogOffset + row.bytes, row.detail) for row in damaged]
+    joined = join(directory, looked_at, seen)
+    findings = [Finding(DAMAGED, None, None, None, one.first, one.last - one.first, one.detail) for one in joined]
+    return sum(row.queueOffset for row in edges), findings
+
+
+def _without_message(directory: StoreDirectory, queues: dict[tuple[str, int], Queue], runs: list[Any]) -> list[Finding]:
+    met: dict[tuple[str, int], list[tuple[int, int]]] = {}
+    for row in runs:
+        met.setdefault((row.topic, row.queueId), []).append((row.queueOffset, row.queueOffset + row.bytes))
+    found = []
+    for name, queue in queues.items():
+        for first, last in _gaps(queue.first, queue.last, sorted(met.get(name, []))):
+            for number, unit in enumerate(directory.unit_slice(*name, first, last)):
+                detail = f"unit: {int(unit['offset'])}"
+                found.append(Finding("unit without message", *name, first + number, None, None, detail))
+    return found
+
+
+def _gaps(first: int, last: int, runs: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """What of [first, last) no run covers. Runs are in order, and may overlap."""
+    reached = first
+    for low, high in runs:
+        if low > reached:
+            yield reached, min(low, last)
+        reached = max(reached, high)
+        if reached >= last:
+            return
+    if reached < last:
+        yield reached, last
 
 
 class _Scan:
-    def __init__(self, directory: StoreDirectory) -> None:
+    """Ranges, by their number, to rows; runs in the executors."""
+
+    def __init__(self, directory: StoreDirectory, ranges: list[LogRange], queues: dict[tuple[str, int], Queue]) -> None:
         self.directory = directory
+        self.ranges = ranges
+        self.queues = queues
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
-        schema = pa.schema(
-            [
-                ("kind", pa.string()), ("topic", pa.string()), ("queueId", pa.int32()), ("queueOffset", pa.int64()),
-                ("commitLogOffset", pa.int64()), ("bytes", pa.int64()), ("detail", pa.string()), ("ok", pa.bool_()),
-            ]
-        )  # fmt: skip
+        schema = _schema()
         for batch in batches:
-            for row in batch.to_pylist():
-                if row["last"] > row["first"]:
-                    found = list(scan_log(self.directory, LogRange(row["first"], row["last"])))
-                    columns = list(zip(*found, strict=True)) if found else [() for _ in schema]
-                    arrays = [pa.array(list(column), field.type) for column, field in zip(columns, schema, strict=True)]
-                    yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+            for number in batch.column(0).to_pylist():
+                columns = zip(*self._rows(self.ranges[number]), strict=True)
+                arrays = [pa.array(list(column), field.type) for column, field in zip(columns, schema, strict=True)]
+                yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
+    def _rows(self, part: LogRange) -> Iterator[Row]:
+        from cometmq.spark.scanning import Damaged, Edges, Sound, scan_log
 
-class _Units:
-    def __init__(self, directory: StoreDirectory) -> None:
-        self.directory = directory
+        messages = 0
+        edges = Edges(-1, -1)
+        for found in scan_log(self.directory, part):
+            if isinstance(found, Sound):
+                messages += len(found.place)
+                yield from self._against_units(found)
+            elif isinstance(found, Damaged):
+                yield DAMAGED, None, None, None, found.first, found.last - found.first, found.detail
+            else:
+                edges = found
+        yield EDGES, None, None, messages, edges.first, edges.last - edges.first, None
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def _against_units(self, sound: Sound) -> Iterator[Row]:
         import numpy as np
+
+        rows = np.flatnonzero(sound.queued)
+        keys = sound.topic[rows] << 32 | sound.queue_id[rows] & 0xFFFFFFFF
+        order = np.argsort(keys, kind="stable")
+        cuts = np.flatnonzero(np.diff(keys[order])) + 1
+        for part in np.split(rows[order], cuts) if len(rows) else ():
+            name = (sound.topics[int(sound.topic[part[0]])], int(sound.queue_id[part[0]]))
+            yield from self._one_queue(name, sound.queue_offset[part], sound.place[part], sound.size[part])
+
+    def _one_queue(self, name: tuple[str, int], offsets: Ints, places: Ints, sizes: Ints) -> Iterator[Row]:
+        import numpy as np
+
+        queue = self.queues.get(name, Queue(*name, 0, 0))
+        inside = (offsets >= queue.first) & (offsets < queue.last)
+        for row in np.flatnonzero(~inside).tolist():
+            yield "missing unit", *name, int(offsets[row]), int(places[row]), int(sizes[row]), "unit: none"
+        if not inside.any():
+            return
+        offsets, places, sizes = offsets[inside], places[inside], sizes[inside]
+        low = int(offsets.min())
+        units = self.directory.unit_slice(*name, low, int(offsets.max()) + 1)[offsets - low]
+        wrong = (units["offset"] != places) | (units["size"] != sizes)
+        for row in np.flatnonzero(wrong).tolist():
+            elsewhere = int(units["offset"][row]) != int(places[row])
+            kind = "unit points elsewhere" if elsewhere else "unit with a wrong size"
+            detail = f"unit: {int(units['offset'][row])}"
+            yield kind, *name, int(offsets[row]), int(places[row]), int(sizes[row]), detail
+        for run in np.split(np.sort(offsets), np.flatnonzero(np.diff(np.sort(offsets)) > 1) + 1):
+            yield RUN, *name, int(run[0]), None, int(run[-1]) + 1 - int(run[0]), None
+
+
+class _Bounds:
+    """Queues, by their number, to the units that they have; runs in the executors."""
+
+    def __init__(self, directory: StoreDirectory, names: list[tuple[str, int]]) -> None:
+        self.directory = directory
+        self.names = names
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
         for batch in batches:
-            for row in batch.to_pylist():
-                if row["queueId"] < 0:
-                    continue
-                first, units = self.directory.units(row["topic"], row["queueId"])
-                count = len(units)
-                yield pa.RecordBatch.from_arrays(
-                    [
-                        pa.array([row["topic"]]).take(pa.array(np.zeros(count, np.int32))),
-                        pa.array(np.full(count, row["queueId"], np.int32)),
-                        pa.array(np.arange(first, first + count, dtype=np.int64)),
-                        pa.array(units["offset"].astype(np.int64)),
-                        pa.array(units["size"].astype(np.int64)),
-                    ],
-                    names=["topic", "queueId", "queueOffset", "unitOffset", "unitBytes"],
-                )
+            found = []
+            for number in batch.column(0).to_pylist():
+                first, units = self.directory.units(*self.names[number])
+                found.append((*self.names[number], first, first + len(units)))
+            topics, numbers, firsts, lasts = ([row[at] for row in found] for at in range(4))
+            yield pa.RecordBatch.from_arrays(
+                [pa.array(topics, pa.string()), pa.array(numbers, pa.int32()), pa.array(firsts, pa.int64()),
+                 pa.array(lasts, pa.int64())],
+                names=["topic", "number", "first", "last"],
+            )  # fmt: skip
+
+
+def _schema() -> pa.Schema:
+    import pyarrow as pa
+
+    kinds = {"STRING": pa.string(), "INT": pa.int32(), "BIGINT": pa.int64()}
+    return pa.schema([(name, kinds[kind]) for name, kind in (part.split() for part in ROWS_DDL.split(", "))])
