@@ -162,10 +162,11 @@ class Lake:
 def write_parquet(table: Any, path: Path) -> None:
     import pyarrow.parquet as pq
 
+    from cometmq.spark.lakewriting import parquet_options, sync
+
     path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(table, path, compression="zstd")
-    with open(path, "rb") as file:
-        os.fsync(file.fileno())
+    pq.write_table(table, path, **parquet_options(table.column_names))
+    sync(path)
 
 
 def _encode(manifest: Manifest) -> bytes:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.spark.columns import COLUMNS, Column, chosen
-from cometmq.spark.lake import Lake, LakeFile, Manifest, write_parquet
+from cometmq.spark.lake import Lake, LakeFile, Manifest
 from cometmq.spark.offsets import Queue, Range
 from cometmq.spark.pipelines.progress import Tell, follow, progress
 from cometmq.spark.pipelines.steps import Summary, at
@@ -127,32 +127,32 @@ class _Write:
                     yield pa.RecordBatch.from_pylist([asdict(file) for file in files], schema=_file_schema())
 
     def _files(self, one: Range) -> Iterator[LakeFile]:
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
+        from cometmq.spark.lakewriting import DayFile, by_day
         from cometmq.spark.reading import read_range
         from cometmq.spark.remote import remote
         from cometmq.spark.source import pull_options, source_options
 
         options = source_options(self.options)
-        needed = tuple(chosen(dict.fromkeys([*(c.name for c in self.columns), "storeTimestamp"])))
-        batches = list(read_range(remote(options), one, pull_options(options, needed)))
+        names = [column.name for column in self.columns]
+        needed = tuple(chosen(dict.fromkeys([*names, "storeTimestamp"])))
+        days: dict[str, DayFile] = {}
+        for batch in read_range(remote(options), one, pull_options(options, needed)):
+            for day, part in by_day(batch):
+                if day not in days:
+                    days[day] = DayFile(Path(self.root) / self._path(one, day), names)
+                days[day].add(part)
         at("archive task after read")
-        if not batches:
-            return
-        table = pa.Table.from_batches(batches)
-        days = pc.strftime(table.column("storeTimestamp"), format="%Y-%m-%d")
-        for day in sorted(pc.unique(days).to_pylist()):
-            part = table.filter(pc.equal(days, day))
-            times = pc.min_max(part.column("storeTimestamp").cast(pa.int64())).as_py()
-            name = f"part-{self.name}-{one.queue.broker}-{one.queue.number}-{one.first}-{uuid.uuid4().hex[:8]}.parquet"
-            path = os.path.join("data", f"topic={one.queue.topic}", f"day={day}", name)
-            write_parquet(part.select([column.name for column in self.columns]), Path(self.root) / path)
+        for day, file in sorted(days.items()):
+            size = file.close()
             at("archive task after write")
             yield LakeFile(
-                path, one.queue.topic, day, part.num_rows, (Path(self.root) / path).stat().st_size, one.queue.broker,
-                one.queue.number, one.first, one.last, times["min"] // 1000, times["max"] // 1000,
+                str(file.path.relative_to(self.root)), one.queue.topic, day, file.rows, size, one.queue.broker,
+                one.queue.number, one.first, one.last, file.oldest_us // 1000, file.newest_us // 1000,
             )  # fmt: skip
+
+    def _path(self, one: Range, day: str) -> str:
+        name = f"part-{self.name}-{one.queue.broker}-{one.queue.number}-{one.first}-{uuid.uuid4().hex[:8]}.parquet"
+        return os.path.join("data", f"topic={one.queue.topic}", f"day={day}", name)
 
 
 def _file_schema() -> pa.Schema:

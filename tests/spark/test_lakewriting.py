@@ -1,0 +1,70 @@
+"""Files of the archive in writing: rows go to their day, groups are bounded, and what is read is what was given."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from cometmq.spark import lakewriting
+from cometmq.spark.columns import COLUMNS, arrow_schema
+from cometmq.spark.lakewriting import DayFile, by_day
+
+DAY_US = 86_400_000_000
+SCHEMA = arrow_schema(
+    [column for column in COLUMNS if column.name in ("topic", "body", "storeTimestamp", "queueOffset")]
+)
+
+
+def batch(times_us: list[int]) -> pa.RecordBatch:
+    columns = {
+        "topic": pa.array(["orders"] * len(times_us)),
+        "queueOffset": pa.array(range(len(times_us)), pa.int64()),
+        "body": pa.array([b"%d" % time for time in times_us], pa.binary()),
+        "storeTimestamp": pa.array(times_us, pa.timestamp("us", tz="UTC")),
+    }
+    return pa.RecordBatch.from_arrays([columns[name] for name in SCHEMA.names], schema=SCHEMA)
+
+
+def test_rows_of_one_day_are_not_copied() -> None:
+    one = batch([5, 6, 7])
+    ((day, part),) = by_day(one)
+    assert day == "1970-01-01"
+    assert part is one
+    assert by_day(batch([])) == []
+
+
+def test_rows_around_midnight_go_to_their_days_in_order() -> None:
+    times = [DAY_US - 1, DAY_US, 3 * DAY_US, DAY_US - 2, DAY_US + 1]
+    found = {day: part.column("queueOffset").to_pylist() for day, part in by_day(batch(times))}
+    assert found == {"1970-01-01": [0, 3], "1970-01-02": [1, 4], "1970-01-04": [2]}
+
+
+def test_a_file_is_written_in_groups_as_rows_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lakewriting, "GROUP_BYTES", 1000)
+    file = DayFile(tmp_path / "deep" / "one.parquet", ["queueOffset", "body"])
+    given = [batch(list(range(first, first + 20))) for first in (100, 40, 900)]
+    for one in given:
+        file.add(one)
+    size = file.close()
+    assert size == file.path.stat().st_size
+    assert (file.rows, file.oldest_us, file.newest_us) == (60, 40, 919)
+    read = pq.ParquetFile(file.path)
+    assert read.metadata.num_row_groups > 1
+    bodies = [body for one in given for body in one.column("body").to_pylist()]
+    assert read.read().column("body").to_pylist() == bodies
+    assert read.schema_arrow.names == ["queueOffset", "body"]
+
+
+def test_only_what_repeats_has_a_dictionary_and_bodies_have_no_statistics(tmp_path: Path) -> None:
+    file = DayFile(tmp_path / "one.parquet", SCHEMA.names)
+    file.add(batch(list(range(100))))
+    file.close()
+    group = pq.ParquetFile(file.path).metadata.row_group(0)
+    columns = {group.column(number).path_in_schema: group.column(number) for number in range(group.num_columns)}
+    assert columns["topic"].has_dictionary_page
+    assert not columns["body"].has_dictionary_page
+    assert not columns["body"].is_stats_set
+    assert columns["queueOffset"].statistics.max == 99
