@@ -4,13 +4,14 @@ import argparse
 import json
 import os
 import socket
+import sys
 import tarfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cometmq.cli import output
+from cometmq.cli import output, progress
 from cometmq.cli.arguments import duration, joined_moments, size
 from cometmq.cli.context import resolve
 from cometmq.cli.doctor import masked
@@ -200,6 +201,20 @@ def fill(root: Path) -> None:
         clock.advance(1)
         store.put(AppendRequest(f"Topic{number % 3}", number % 2, b"%d" % number, f"KEYS\x01k{number}\x02"))
     store.close()
+
+
+def test_a_bar_is_drawn_for_a_person_and_for_nobody_else(
+    lonely: Comet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = copy_golden_store("clean", tmp_path / "store")
+    assert lonely.good("store", "check", root).err == ""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    watched = lonely.good("store", "check", root)
+    assert "records" in watched.err
+    assert watched.err.endswith(progress.ERASE)
+    assert watched.out.endswith("all is well\n")
+    assert progress.bar(0.25).startswith("[##########....")
+    assert progress.bar(7.0).endswith("100%")
 
 
 def test_stats_count_messages_by_topic(lonely: Comet, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from cometmq.cli import output, serving
 from cometmq.cli.failures import EXIT_NO
+from cometmq.cli.progress import WatchedLog
 from cometmq.clock import SystemClock
 from cometmq.settings import read
 from cometmq.store.check import check
@@ -49,7 +50,7 @@ def rebuild(options: argparse.Namespace) -> int:
     _move(plan)
     Store(plan.options, OsDisk(), SystemClock(), is_batch_topic=_batch_topics(plan.options).__contains__).close()
     disk = OsDisk()
-    log = LogFiles(disk, plan.options.commitlog_dirs() + plan.options.commitlog_read_only_dirs())
+    log = WatchedLog(disk, plan.options.commitlog_dirs() + plan.options.commitlog_read_only_dirs())
     report = check(disk, options.directory, log, plan.options.index_slots)
     output.record(
         options.output,

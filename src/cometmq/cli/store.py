@@ -19,6 +19,7 @@ from cometmq.cli import output
 from cometmq.cli.arguments import Verb, run_noun
 from cometmq.cli.failures import EXIT_NO
 from cometmq.cli.moments import time_text
+from cometmq.cli.progress import WatchedLog
 from cometmq.store.check import PROBLEMS_MAX, check
 from cometmq.store.damage import Damage
 from cometmq.store.disk import OsDisk
@@ -32,7 +33,7 @@ def main(argv: list[str]) -> int:
 
 def _open(options: argparse.Namespace) -> LogFiles:
     disk = OsDisk()
-    return LogFiles(disk, options.commitlog or commitlog_directories(disk, options.directory))
+    return WatchedLog(disk, options.commitlog or commitlog_directories(disk, options.directory))
 
 
 def _dump(options: argparse.Namespace) -> int:

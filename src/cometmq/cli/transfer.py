@@ -21,6 +21,7 @@ from cometmq.cli.arguments import Verb, count, run_verb
 from cometmq.cli.failures import EXIT_FILE, Failure
 from cometmq.cli.feed import lines
 from cometmq.cli.moments import moment_ms
+from cometmq.cli.progress import Counter
 from cometmq.cli.reach import administration, client_of
 from cometmq.cli.reading import Reader
 from cometmq.errors import ConfigError
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
 ROWS_AT_ONCE: Final = 1000
 IN_FLIGHT_MAX: Final = 256
-PROGRESS_EVERY: Final = 1000
 COLUMNS: Final = ("topic", "broker", "queue", "offset", "id", "tag", "keys", "properties", "born_ms", "stored_ms")
 
 
@@ -40,26 +40,6 @@ def main_export(argv: list[str]) -> int:
 
 def main_import(argv: list[str]) -> int:
     return run_verb(IMPORT, argv)
-
-
-class Progress:
-    """How far, on stderr, while a person watches."""
-
-    def __init__(self, what: str) -> None:
-        self._what = what
-        self._began_s = time.monotonic()
-        self.count = 0
-
-    def step(self) -> None:
-        self.count += 1
-        if self.count % PROGRESS_EVERY == 0 and sys.stderr.isatty():
-            rate = self.count / max(0.001, time.monotonic() - self._began_s)
-            print(f"\r{self._what} {self.count} messages, {rate:.0f} a second", end="", file=sys.stderr, flush=True)
-
-    def end(self) -> None:
-        if self.count >= PROGRESS_EVERY and sys.stderr.isatty():
-            print(file=sys.stderr)
-        output.note(f"{self._what} {self.count} messages")
 
 
 # Export
@@ -75,7 +55,7 @@ def _export_arguments(parser: argparse.ArgumentParser) -> None:
 
 async def _export(options: argparse.Namespace) -> None:
     end_ms = moment_ms(options.end, int(time.time() * 1000)) if options.end is not None else None
-    progress = Progress("exported")
+    progress = Counter("exported")
     async with administration(options) as admin:
         reader = Reader(admin, options.topic, expression=options.tag)
         with _writer(options.file) as write:
@@ -153,7 +133,7 @@ def _import_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 async def _import(options: argparse.Namespace) -> None:
-    progress = Progress("imported")
+    progress = Counter("imported")
     started_s = time.monotonic()
     under_way: list[asyncio.Task[SendReceipt]] = []
     async with client_of(options) as client, client.producer("cometmq-import") as producer:
