@@ -13,6 +13,7 @@ records only, so that a restart reads every op that it still needs.
 from __future__ import annotations
 
 import logging
+from itertools import islice
 from typing import Final, Protocol
 
 from cometmq.names import OP_TOPIC
@@ -30,6 +31,8 @@ OPS_PER_READ: Final = 32
 WAITING_MAX: Final = 20_000
 # Ops for halves that the walk is past are only of use to copies of those.
 PAST_KEPT_MAX: Final = 10_000
+# At once: a search for the oldest passes all that were forgotten before it.
+PAST_FORGOTTEN: Final = 500
 
 
 class OpStore(Protocol):
@@ -133,7 +136,8 @@ class OpQueue:
 
     def _remember_past(self, half_offset: int) -> None:
         if len(self._past) >= PAST_KEPT_MAX:
-            del self._past[next(iter(self._past))]
+            for oldest in list(islice(self._past, PAST_FORGOTTEN)):
+                del self._past[oldest]
         self._past[half_offset] = None
 
     def passed(self, half_offset: int) -> None:

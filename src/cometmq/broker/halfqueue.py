@@ -17,6 +17,7 @@ crash may be committed twice.
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Final, NamedTuple, TypeVar
 
 from cometmq.broker.halfops import OpBatch, OpQueue
@@ -28,6 +29,7 @@ V = TypeVar("V")
 # Both cost some 150 bytes each.
 ENDED_KEPT_MAX: Final = 100_000
 COPIED_KEPT_MAX: Final = 100_000
+FORGOTTEN_SHARE: Final = 16
 
 
 class Fate:
@@ -117,7 +119,7 @@ class HalfQueue:
         offsets = self._copied.pop(half.key, None) or [half.message.queue_offset]
         if offset > offsets[-1]:
             offsets.append(offset)
-        _bound(self._copied, COPIED_KEPT_MAX)
+        bound(self._copied, COPIED_KEPT_MAX)
         self._copied[half.key] = offsets
 
     def found_copy(self, copy: Half) -> list[int]:
@@ -138,16 +140,18 @@ class HalfQueue:
         """Remember the end of a half and its copies; gives the offsets for which an op must be written."""
         offset = half.message.queue_offset
         if not self.copies_known:
-            _bound(self._ended_early, ENDED_KEPT_MAX)
+            bound(self._ended_early, ENDED_KEPT_MAX)
             self._ended_early[half.key] = fate
         offsets = self._copied.pop(half.key, [offset])
         for known in {offset, *offsets}:
-            _bound(self._ended, ENDED_KEPT_MAX)
+            bound(self._ended, ENDED_KEPT_MAX)
             self._ended[known] = fate
         return [offset] if offsets[-1] == offset else [offset, offsets[-1]]
 
 
-def _bound(table: dict[K, V], count_max: int) -> None:
-    """Make room for one more by forgetting the oldest."""
+def bound(table: dict[K, V], count_max: int) -> None:
+    """Make room by forgetting the oldest: a share of them at once, because a search for the first key passes all that
+    were forgotten before it. One by one, that takes up to 42 us in a table of 100,000."""
     if len(table) >= count_max:
-        del table[next(iter(table))]
+        for key in list(islice(table, count_max // FORGOTTEN_SHARE + 1)):
+            del table[key]
