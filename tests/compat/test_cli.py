@@ -4,11 +4,13 @@ The commands are those of tests/cli; here a Java name server and broker answer t
 """
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cometmq.cli.main import main
+from cometmq.sync import Client as SyncClient
 from tests.compat.conftest import Cluster
 
 pytestmark = pytest.mark.interop
@@ -16,11 +18,21 @@ pytestmark = pytest.mark.interop
 
 class Comet:
     def __init__(self, namesrv: str, capsys: pytest.CaptureFixture[str]) -> None:
-        self._namesrv = namesrv
+        self.namesrv = namesrv
         self._capsys = capsys
 
     def __call__(self, *arguments: str, form: str = "json") -> tuple[int, str, str]:
-        code = main([*arguments, "--namesrv", self._namesrv, "--timeout", "20s", *(["-o", form] if form else [])])
+        code = main([*arguments, "--namesrv", self.namesrv, "--timeout", "20s", *(["-o", form] if form else [])])
+        printed = self._capsys.readouterr()
+        return code, printed.out, printed.err
+
+    def complete(self, *words: str) -> list[str]:
+        *before, begun = words
+        assert main(["complete", "--", *before, "--namesrv", self.namesrv, begun]) == 0
+        return self._capsys.readouterr().out.split()
+
+    def mqadmin(self, name: str, *letters: str) -> tuple[int, str, str]:
+        code = main(["mqadmin", name, "-n", self.namesrv, *letters])
         printed = self._capsys.readouterr()
         return code, printed.out, printed.err
 
@@ -89,6 +101,37 @@ def test_servers_are_listed_measured_and_asked_for_settings(comet: Comet) -> Non
     (picture,) = comet.lines("cluster", "top", "-n", "1")
     assert picture["brokers"][0]["broker"] == row["broker"]
     assert isinstance(comet.json("dlq", "list"), list)
+
+
+def test_what_reads_only_has_the_same_shapes_everywhere(comet: Comet, topic: str, tmp_path: Path) -> None:
+    comet.json("topic", "create", topic, "--queues", "1")
+    comet.lines("send", topic, "1", "2", "--key", "k")
+    file = tmp_path / "exported.jsonl"
+    code, _, err = comet("export", topic, "--file", str(file), form="")
+    assert (code, err) == (0, "exported 2 messages\n")
+    assert [json.loads(line)["body"] for line in file.read_text().splitlines()] == ["1", "2"]
+    whole = comet.json("bench", "consume", "--topic", topic, "-n", "2")
+    assert (whole["mode"], whole["messages"], whole["failed"]) == ("consume", 2, 0)
+    assert comet.json("dlq", "list", f"group-{topic}") == []
+    code, _, err = comet("message", "trace", "7F0000010000000000000000DEADBEEF")
+    assert (code, err.count("\n")) == (6, 1)
+    code, _, err = comet("message", "get", "0A000001000000500000000000000000")
+    assert code == 6
+    assert "10.0.0.1:80 is none of its brokers" in err
+    for form in ("table", "wide", "yaml"):
+        assert topic in comet("topic", "list", form=form)[1]
+
+
+def test_producers_are_listed_and_names_completed(comet: Comet, topic: str) -> None:
+    comet.json("topic", "create", topic, "--queues", "1")
+    with SyncClient(comet.namesrv) as client, client.producer(f"pg-{topic}") as producer:
+        producer.send(topic, b"x")
+        (row,) = comet.json("group", "producers", f"pg-{topic}")
+        assert (row["group"], set(row)) == (f"pg-{topic}", {"group", "client_id", "address", "language"})
+    assert comet.complete("topic", "describe", topic[:-1]).count(topic) == 1
+    code, out, err = comet.mqadmin("topicStatus", "-t", topic)
+    assert code == 0, err
+    assert "MESSAGES" in out
 
 
 def test_what_is_not_there_or_not_permitted_is_one_line(comet: Comet, topic: str) -> None:
