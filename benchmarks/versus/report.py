@@ -99,7 +99,7 @@ def _limit_line(limits: dict[str, float]) -> str:
 
 
 def section(results: Results, picture: str) -> str:
-    rounds = {(record.run, record.number) for record in results.records}
+    rounds = max((len(results.of(load, JAVA)) for load in results.loads()), default=0)
     lines = [
         f"![throughput beside RocketMQ's]({picture})",
         "",
@@ -116,7 +116,7 @@ def section(results: Results, picture: str) -> str:
             f"{rate.value:.2f}, {_spread(rate)} | {median(ours, 'cpu_us'):.1f} us against "
             f"{median(theirs, 'cpu_us'):.1f} us |"
         )
-    lines += ["", *_prose(results, len(rounds))]
+    lines += ["", *_prose(results, rounds)]
     return "\n".join(lines)
 
 

@@ -111,4 +111,4 @@ def save_file(path: Path, results: Results) -> None:
 
 
 def machine() -> str:
-    return f"{os.cpu_count()} cores, Linux {platform.release()}, Python {platform.python_version()}"
+    return f"{os.cpu_count()} cores, Linux {platform.release().split('-')[0]}, Python {platform.python_version()}"

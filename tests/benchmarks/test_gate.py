@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
-
 from benchmarks import gate
 from benchmarks.paths import PATHS
 from cometmq.net.loop import run
@@ -50,7 +48,6 @@ def test_every_path_is_recorded_for_both_builds() -> None:
     }
 
 
-@pytest.mark.slow
 def test_every_path_runs_and_does_what_it_says() -> None:
     """The paths check their own answers; what they cost here, on a busy machine, is not judged."""
     costs: dict[str, float] = run(gate.measure(list(PATHS), 1, 0.02))
