@@ -157,17 +157,17 @@ def _init(options: argparse.Namespace) -> None:
 
 
 VERBS: Final = (
-    Verb("list", "The pipelines that there are.", _list, cluster=False),
+    Verb("list", "the pipelines that there are", _list, cluster=False),
     Verb(
         "init",
-        "Write a project of declarative pipelines (spark-pipelines) over a topic.",
+        "write a project of declarative pipelines (spark-pipelines) over a topic",
         _init,
         _init_arguments,
         example="cometmq pipeline init my-orders --topic orders",
     ),
     Verb(
         "run",
-        "Run a pipeline.",
+        "run a pipeline",
         _run,
         _run_arguments,
         example="cometmq pipeline run archive topics=orders root=/lake",
