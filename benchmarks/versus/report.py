@@ -165,9 +165,9 @@ def chart(results: Results) -> str:
     per_unit = BAR_WIDTH / most
     height = HEAD + ROW * len(bars) + 24
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="800" height="{height}" viewBox="0 0 800 {height}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="900" height="{height}" viewBox="0 0 900 {height}" '
         f'font-family="sans-serif" font-size="13" fill="{INK}">',
-        f'<rect width="800" height="{height}" fill="{PAPER}"/>',
+        f'<rect width="900" height="{height}" fill="{PAPER}"/>',
         '<text x="16" y="26" font-size="16" font-weight="bold">CometMQ beside RocketMQ 5.5.0: messages a second</text>',
     ]
     for number, (name, rate, cpu) in enumerate(bars):
