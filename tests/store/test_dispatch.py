@@ -190,12 +190,14 @@ def test_records_that_wait_for_the_disk_are_built_like_those_that_do_not(seed: i
 def test_what_waits_for_the_disk_is_not_read_again() -> None:
     disk = FakeDisk()
     parts = Parts(disk, flush_disk_type="SYNC_FLUSH")
-    first, second = parts.put(KEYS="one"), parts.put(KEYS="two")
+    first = parts.put(KEYS="one")
+    parts.put(KEYS="two")
     damage(disk, first.physical_offset)
     parts.segments.flush(0)
     parts.dispatcher.run()
+    assert parts.dispatcher.damages == []
     assert parts.queues.max_offset("TopicA", 0) == 2
-    assert parts.index.query("TopicA", "two", 9, 0, 1 << 60) == [second.physical_offset]
+    assert parts.index.query("TopicA", "one", 9, 0, 1 << 60) == [first.physical_offset]
 
 
 def test_dispatch_stops_at_the_confirmed_offset_and_goes_on_from_there() -> None:
