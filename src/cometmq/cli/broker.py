@@ -100,18 +100,29 @@ async def _serve(settings: "LiveSettings") -> int:
     return serving.end("broker", broker.store.failure)
 
 
+def own_settings(settings: "LiveSettings", number: int) -> dict[str, str]:
+    """What one of several brokers must not share with the others."""
+    config, store = settings.config, settings.store_options
+    name = f"{config.broker_name}-{number}"
+    own = {
+        "brokerName": name,
+        "listenPort": str(config.listen_port + number * PORTS_APART if config.listen_port else 0),
+        "storePathRootDir": os.path.join(store.root_dir, name),
+        "brokerConfigPath": "",  # the file is for all of them: none may write its own settings there
+    }
+    if store.commitlog_paths:
+        own["storePathCommitLog"] = ",".join(os.path.join(path, name) for path in store.commitlog_dirs())
+    if store.ha_listen_port:
+        own["haListenPort"] = str(store.ha_listen_port + number * PORTS_APART)
+    return own
+
+
 async def _serve_several(options: argparse.Namespace, settings: "LiveSettings") -> int:
     """Children do the work; this process passes signals on and waits for the first of them to end."""
     stopping = serving.stop_signal()
-    config = settings.config
     children: list[asyncio.subprocess.Process] = []
     for number in range(options.count):
-        own = {
-            "brokerName": f"{config.broker_name}-{number}",
-            "listenPort": str(config.listen_port + number * PORTS_APART if config.listen_port else 0),
-            "storePathRootDir": os.path.join(settings.store_options.root_dir, f"{config.broker_name}-{number}"),
-            "brokerConfigPath": "",  # the file is for all of them: none may write its own settings there
-        }
+        own = own_settings(settings, number)
         arguments = [f"--set={key}={value}" for key, value in (dict(options.set) | own).items()]
         if options.config is not None:
             arguments += ["-c", options.config]
