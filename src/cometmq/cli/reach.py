@@ -5,15 +5,19 @@
 
 Name servers are tried once each; a command that cannot reach any of them says so instead of waiting. The client is
 imported here, when a command runs: help and wrong arguments do not wait for it.
+
+A topic without a route was never made, or its brokers are stopped, or nobody may use it: who asked is told which.
 """
 
 import argparse
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from cometmq.cli.context import resolve
+from cometmq.cli.failures import EXIT_REFUSED, EXIT_UNREACHABLE, Failure
+from cometmq.errors import CallError, CometError, NoRoute
 
 if TYPE_CHECKING:
     from cometmq.client.admin import Admin
@@ -39,7 +43,11 @@ async def client_of(options: argparse.Namespace) -> "AsyncIterator[Client]":
     from cometmq.client.client import Client
 
     async with Client(resolve(options).namesrv, **_keywords(options)) as client:
-        yield client
+        try:
+            yield client
+        except NoRoute as error:
+            async with client.admin(timeout_s=options.timeout) as admin:
+                raise await _cause(admin, options, error) from error.__cause__
 
 
 @asynccontextmanager
@@ -53,6 +61,31 @@ async def administration(options: argparse.Namespace) -> "AsyncIterator[Admin]":
     await instance.start()
     try:
         async with Admin(instance, options.timeout) as admin:
-            yield admin
+            try:
+                yield admin
+            except NoRoute as error:
+                raise await _cause(admin, options, error) from error.__cause__
     finally:
         await instance.stop()
+
+
+async def _cause(admin: "Admin", options: argparse.Namespace, error: NoRoute) -> CometError:
+    """Why there is no way to a topic. The same error, if there is nothing better to say."""
+    if isinstance(error.__cause__, CallError):
+        return error
+    if not await admin.members():
+        told = f"no broker is registered with name server {resolve(options).namesrv}: all are stopped"
+        return Failure(EXIT_UNREACHABLE, f"{told}; start one (cometmq broker), see cometmq cluster health")
+    topic = getattr(options, "topic", None)
+    try:
+        route = await admin.topic_route(topic) if topic else None
+    except NoRoute:
+        return error
+    if route is None:
+        return error
+    permissions = ", ".join(f"{data.broker_name} {_PERMISSIONS[data.perm & 6]}" for data in route.queue_datas)
+    fix = f"cometmq topic alter {topic} --permissions rw, or brokerPermission=6 at the broker"
+    return Failure(EXIT_REFUSED, f"{str(error).partition(':')[0]} (permissions: {permissions}): {fix}")
+
+
+_PERMISSIONS: Final = {0: "none", 2: "w", 4: "r", 6: "rw"}

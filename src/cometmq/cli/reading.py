@@ -19,7 +19,7 @@ from cometmq.cli.moments import moment_ms
 from cometmq.client.admin import Admin
 from cometmq.client.codecs import bytes_codec
 from cometmq.client.messages import Message, received
-from cometmq.errors import BrokerError, ConfigError
+from cometmq.errors import BrokerError, ConfigError, NoRoute
 from cometmq.wire.bodies import MessageQueue
 from cometmq.wire.codes import Request, Response
 from cometmq.wire.headers import PullMessage, PullMessageResponse
@@ -83,6 +83,8 @@ class Reader:
     async def messages(self, place: str, queue_id: int | None = None) -> AsyncGenerator[Message[bytes], None]:
         """NoRoute, ConfigError; BrokerError of any queue ends it."""
         queues = await self._admin.topic_queues(self._topic)
+        if not queues:
+            raise NoRoute(f"topic {self._topic} has no queue that can be read")
         chosen = [queue for queue in queues if queue_id in (None, queue.queue_id)]
         if not chosen:
             raise ConfigError(f"topic {self._topic} has no queue {queue_id}: it has {len(queues)}, counted from 0")
