@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from cometmq.errors import ConfigError, StoreError
+from cometmq.spark.wholefile import create_whole
 
 VERSION: Final = 1
 COMPACTED: Final = "_compacted"
@@ -76,7 +77,7 @@ class Lake:
         for file in manifest.files:
             if not (self.root / file.path).is_file():
                 raise StoreError(f"{file.path} of batch {manifest.batch} is not in {self.root}")
-        made = _create(path, _encode(manifest))
+        made = create_whole(path, _encode(manifest))
         self.write_file_list()
         return made
 
@@ -153,7 +154,7 @@ class Lake:
             )  # fmt: skip
             columns = tuple(table.column_names)
             manifest = Manifest(COMPACTED, 0, columns, (joined,), tuple(file.path for file in files))
-            _create(self.manifests / COMPACTED / f"{uuid.uuid4().hex}.json", _encode(manifest))
+            create_whole(self.manifests / COMPACTED / f"{uuid.uuid4().hex}.json", _encode(manifest))
             made.append(joined)
         self.write_file_list()
         return made
@@ -190,28 +191,6 @@ def _decode(path: Path) -> Manifest:
         return Manifest(tree["query"], tree["batch"], tuple(tree["columns"]), files, tuple(tree["replaces"]))
     except (ValueError, KeyError, TypeError) as error:
         raise StoreError(f"{path} is no manifest: {error}") from None
-
-
-def _create(path: Path, content: bytes) -> bool:
-    """The whole file at once, unless it is there. On disk when this returns."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    with open(fresh, "xb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    try:
-        os.link(fresh, path)
-    except FileExistsError:
-        return False
-    finally:
-        fresh.unlink()
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
-    return True
 
 
 def live_paths(root: str | Path) -> list[str]:
