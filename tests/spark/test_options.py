@@ -12,14 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 
 from cometmq.errors import ConfigError
 from cometmq.spark import attach
+from cometmq.spark.archive import ArchiveReader
 from cometmq.spark.lake import Lake, LakeFile, Manifest, write_parquet
 from cometmq.spark.offsets import Positions, Queue, from_dict
 from cometmq.spark.reading import DataLoss
 from cometmq.spark.remote import close_all
+from cometmq.spark.source import CometReader
+from cometmq.spark.storefiles import StoreReader
 from cometmq.spark.stream import CometStreamReader
 from cometmq.testing import SyncCluster
 from tests.spark.conftest import fill
@@ -111,6 +115,11 @@ def test_a_loss_is_an_error_or_a_gap(spark: SparkSession, cluster: SyncCluster, 
     with pytest.raises(Exception, match=wanted):
         load(spark, cluster, subscribe=topic, startingOffsets=beyond).collect()
     assert load(spark, cluster, subscribe=topic, startingOffsets=beyond, failOnDataLoss=False).count() == 30
+
+
+@pytest.mark.parametrize("kind", [CometReader, StoreReader, ArchiveReader])
+def test_where_there_is_nothing_spark_asks_for_nothing_in_particular(kind: Any) -> None:
+    assert list(kind({}, ()).read(InputPartition(None))) == []
 
 
 # How it is read
@@ -450,6 +459,7 @@ def test_an_archive_is_read_by_topic_and_day_and_leaves_the_other_files_alone(
     assert tens(subscribe="blue") == {2, 3}
     assert tens(subscribePattern="r.*", startingDay="2026-01-02") == {1}
     assert tens(endingDay="2026-01-02") == {0, 2}
+    assert tens(startingDay="2026-01-03") == set()
     cut = spark.read.format("cometmq_archive").options(bytesPerPartition="1", filterPushdown="true").load(str(tmp_path))
     assert cut.rdd.getNumPartitions() == 4
     blue = cut.filter("topic = 'blue'")

@@ -89,7 +89,8 @@ class ArchiveReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         import pyarrow.parquet as pq
 
-        assert isinstance(partition, FilesPartition)
+        if not isinstance(partition, FilesPartition):  # Spark's own, where there is nothing to read
+            return
         schema = arrow_schema(self.columns)
         rows = _options(self.given).number("batchRows", 1)
         for path in partition.paths:

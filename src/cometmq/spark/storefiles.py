@@ -119,7 +119,8 @@ class StoreReader(DataSourceReader):
         return found
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, StorePartition)
+        if not isinstance(partition, StorePartition):  # Spark's own, where there is nothing to read
+            return iter(())
         options = _options(self.given)
         batches = partition.store.read(partition.part, self.reading)
         if isinstance(partition.part, LogRange) and (options.get("subscribe") or options.get("subscribePattern")):
