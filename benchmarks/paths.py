@@ -42,6 +42,7 @@ from cometmq.wire.message_id import decode_offset_id
 BODY: Final = bytes(range(256)) * 4
 TOGETHER: Final = 4
 BATCH: Final = 32
+WOKEN_TRIES: Final = 300
 COUNTS: Final = {
     "send": 8_000,
     "send-binary": 8_000,
@@ -224,8 +225,12 @@ async def _wake_up(on: Scene, count: int) -> float:
             number = on.next()
             frames.append(_binary_send(number - number % QUEUES, _properties(number)))
         cpu_s += await on.feed(frames)
-    await asyncio.sleep(0.1)
     found = on.answers().count(b"nextBeginOffset")
+    for _ in range(WOKEN_TRIES):
+        if found >= count:
+            break
+        await asyncio.sleep(0.1)
+        found += on.answers().count(b"nextBeginOffset")
     assert found == count, f"{found} of {count} were woken"
     return cpu_s
 
