@@ -3,8 +3,8 @@
     topics appear, queues grow, a broker is restarted, another is away, and at last, while the query is stopped,
     retention takes what it has not read
 
-    COMETMQ_STREAM_S=600      how long (16 s in the gate, ten minutes with COMETMQ_SOAK)
-    COMETMQ_AWAY_S=60         how long the broker is away (4 s in the gate, a minute with COMETMQ_SOAK)
+    COMETMQ_STREAM_S=600      how long (10 s in the gate, ten minutes with COMETMQ_SOAK)
+    COMETMQ_AWAY_S=60         how long the broker is away (3 s in the gate, a minute with COMETMQ_SOAK)
 
 What must be there is known twice: the numbers that a producer was told are stored, and the offsets that the brokers
 have. Every offset from the first on must be a row, once, but for the stretch that retention took.
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 SOAK = bool(os.environ.get("COMETMQ_SOAK"))
-STREAM_S = float(os.environ.get("COMETMQ_STREAM_S", "600" if SOAK else "16"))
-AWAY_S = float(os.environ.get("COMETMQ_AWAY_S", "60" if SOAK else "4"))
+STREAM_S = float(os.environ.get("COMETMQ_STREAM_S", "600" if SOAK else "10"))
+AWAY_S = float(os.environ.get("COMETMQ_AWAY_S", "60" if SOAK else "3"))
 # Messages a second, of about a kilobyte.
 RATE = 300
 LIMIT_S = 120.0
