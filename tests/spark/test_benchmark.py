@@ -1,33 +1,15 @@
-"""The benchmark of the Spark formats runs, small: what it would measure is there, and every row is read."""
+"""What the benchmark of the Spark formats is told, and what it fills topics with."""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from benchmarks.spark import main
 from benchmarks.spark_topics import bodies
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 pytestmark = pytest.mark.spark
-
-
-def test_the_parts_without_kafka_give_their_figures(spark: SparkSession, tmp_path: Path) -> None:
-    told = ["--messages", "3000", "--bodies", "256", "--rounds", "1", "--keep", str(tmp_path / "keep")]
-    file = tmp_path / "figures.json"
-    main([*told, "--only", "store,audit", "--json", str(file)], spark)
-    main([*told, "--only", "live,archive", "--json", str(file)], spark)
-    figures = json.loads(file.read_text())
-    reads = {"store/256", "store all columns/256", "live/256", "live all columns/256"}
-    assert figures.keys() == {*reads, "audit/256", "archive/256", "cometmq to parquet sink/256"}
-    assert {figures[name]["rows"] for name in reads} == {3000}
-    assert figures["archive/256"]["rows"] == figures["cometmq to parquet sink/256"]["rows"] == 3000
-    assert figures["audit/256"]["log_mb"] == 1
 
 
 def test_a_part_that_does_not_exist_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
