@@ -32,7 +32,7 @@ class Load:
     # Whether what is read counts, and not what is sent.
     reads: bool = False
     slave: bool = False
-    # The programs are RocketMQ's, which compile themselves while they run.
+    # Java compiles itself while it runs, brokers and programs both.
     warm_s: float = 10.0
     makes: tuple[str, ...] = ("java", "comet")
 
@@ -51,7 +51,7 @@ LOADS: Final = {
     "consume": Load("consume a filled topic", (CONSUMER,), fill=1_500_000, reads=True, warm_s=2.0),
     "live": Load("consume while 64 threads send", (CONSUMER, producer(64, 1024)), reads=True),
     "transactions": Load("transactions, 32 threads", (("TransactionProducer", "-w", "32", "-s", "1024"),)),
-    "latency": Load("2,000 sends a second", (("paced", "2000", "1024"),), warm_s=6.0),
+    "latency": Load("2,000 sends a second", (("paced", "2000", "1024"),), warm_s=15.0),
     "send1": Load("send, 1 thread, 1 KiB", (producer(1, 1024),)),
     "send16": Load("send, 16 threads, 1 KiB", (producer(16, 1024),)),
     "send64-128b": Load("send, 64 threads, 128 B", (producer(64, 128),)),
