@@ -2,7 +2,7 @@
 
 The source hands out ranges of offsets, not messages; each task reads its ranges, writes them as Parquet, one file per
 topic and day, and returns the names. The driver then publishes the names under the batch's number (`lake`). Bodies
-never pass through the JVM, which is what makes this three times as fast as a Parquet sink.
+never pass through the JVM, which makes this more than twice as fast as a Parquet sink.
 
 Killed anywhere it goes on where the checkpoint says: files of a batch that was not published are leftovers, a batch
 that was published is not written again. Deleting the checkpoint begins a new archive query, from `startingOffsets`.
