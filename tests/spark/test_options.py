@@ -342,7 +342,7 @@ def test_a_group_shows_where_a_query_stands_after_its_last_batch(
 
     def stands(group: str) -> int:
         with cluster.client() as client, client.admin() as admin:
-            return sum(admin.committed_offsets(group, topic).values())
+            return sum(offset for offset in admin.committed_offsets(group, topic).values() if offset > 0)
 
     quiet = run("quiet", consumerGroup=f"{topic}_quiet", groupCommit="none")
     watched = run("watched", consumerGroup=f"{topic}_watched")
