@@ -22,6 +22,7 @@ from cometmq.spark.lake import Lake, LakeFile, Manifest, write_parquet
 from cometmq.spark.offsets import Positions, Queue, from_dict
 from cometmq.spark.reading import DataLoss
 from cometmq.spark.remote import close_all
+from cometmq.spark.sink import BatchWriter, Task
 from cometmq.spark.source import CometReader
 from cometmq.spark.storefiles import StoreReader
 from cometmq.spark.stream import CometStreamReader
@@ -398,6 +399,16 @@ def test_equal_keys_go_to_one_queue_with_hash(spark: SparkSession, cluster: Sync
     assert all(len(where) == 1 for where in places.values())
     with pytest.raises(Exception, match="partitioner=hash needs a column shardingKey or keys"):
         write(frame.select("body"), cluster, topic=topic, partitioner="hash")
+
+
+def test_one_process_delivers_in_every_way(cluster: SyncCluster, topic: str) -> None:
+    batch = pa.record_batch({"body": ["1", "2"]})
+    for number, delivery in enumerate(("transactional", "deduplicated", "at-least-once")):
+        options = {"namesrvAddr": cluster.namesrv, "topic": topic, "delivery": delivery, "jobId": f"{topic}{number}"}
+        writer = BatchWriter(options, ("body",))
+        writer.commit([writer._write(iter([batch]), Task(options["jobId"], 0, 0, 0))])
+    close_all()
+    assert Counter(message.body for message in cluster.messages(topic)) == {b"1": 3, b"2": 3}
 
 
 def test_rows_may_become_visible_later_and_a_topic_is_never_overwritten(

@@ -52,8 +52,10 @@ async def producer_of(cluster: Remote, options: Options, *, once: bool = False) 
             retries_soon=retries,
             allow_auto_create=not once,
         )
-        found = producers[group, once] = Producer(group, bytes_codec, settings, instance=cluster.instance)
+        # A client has one producer of a group: the one that never repeats has a name of its own.
+        found = Producer(f"{group}-once" if once else group, bytes_codec, settings, instance=cluster.instance)
         await found.start()
+        producers[group, once] = found
     return found
 
 
