@@ -45,7 +45,7 @@ def schema(
     columns = "topic,storeTimestamp,body"
     frame = messages(spark, topics=topics, columns=columns, namesrv=namesrv, root=root, store=store)
     if sample < 1:
-        frame = frame.sample(sample, seed=1)
+        frame = frame.sample(fraction=sample, seed=1)
     with progress("schema") as tell, tasks(spark, tell):
         rows = frame.mapInArrow(_profiles, PROFILES_DDL).collect()
     days: dict[str, dict[str, Profile]] = {}
