@@ -47,7 +47,6 @@ def test_a_job_lists_messages_that_are_there_more_than_once_in_a_range(
             receipt = receipts[number]
             copy = producer.send_record(topic, b"%d" % number, originals[receipt.id].properties)
             wanted.setdefault(receipt.id, [place(receipt)]).append(place(copy))
-    spark.conf.set("spark.sql.shuffle.partitions", "2")
     duplicates = example().duplicates
     found = {row["msgId"]: row for row in duplicates(spark, cluster.namesrv, topic).collect()}
     assert {id: list(row["places"]) for id, row in found.items()} == {id: sorted(it) for id, it in wanted.items()}
@@ -55,4 +54,3 @@ def test_a_job_lists_messages_that_are_there_more_than_once_in_a_range(
     end = middle + timedelta(days=1)
     later = duplicates(spark, cluster.namesrv, topic, since=middle, until=end).collect()
     assert [row["copies"] for row in later] == [2], "of the three copies one is older"
-    spark.conf.unset("spark.sql.shuffle.partitions")

@@ -198,7 +198,9 @@ class _Send:
             at("window before send")
             once = {"jobId": f"{query}-{batch}", "rowId": "rowId"}
             options = {**self.options, **(once if self.options["delivery"] != "at-least-once" else {})}
-            sent = rows if "rowId" in options else rows.drop("rowId")
+            # State may be cut into hundreds of parts; a task of the sink, with its connections, for each is too much.
+            few = rows.coalesce(context.defaultParallelism)
+            sent = few if "rowId" in options else few.drop("rowId")
             sent.write.format("cometmq").options(**options).mode("append").save()
             at("window after send")
         finally:
