@@ -110,8 +110,11 @@ class Cluster:
 
 
 # A failed message comes back after a second, however often it has failed; the largest messages fit a file; and a busy
-# machine, on which requests wait too long, does not look like an incompatibility.
+# machine, on which requests wait too long, does not look like an incompatibility. What was decided of a transaction is
+# written at once and not by the clock: RocketMQ's thread that waits for it takes a core once it has missed its time.
 CLUSTER_SETTINGS = {
+    "transactionOpMsgMaxSize": 1,
+    "transactionOpBatchInterval": 600_000,
     "messageDelayLevel": " ".join(["1s"] * 18),
     "mappedFileSizeCommitLog": 16 * 1024 * 1024,
     "brokerFastFailureEnable": False,

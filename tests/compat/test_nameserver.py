@@ -11,6 +11,7 @@ import os
 import re
 import signal
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -311,7 +312,10 @@ def connected(one: CometNameServer, two: CometNameServer) -> bool:
 
 def peers(pid: int) -> set[str]:
     """Addresses at the other end of a process's TCP connections, from Linux's tables."""
-    own = {os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir()}
+    own = set()
+    for link in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # closed meanwhile
+            own.add(os.readlink(link))
     rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     return {_address(row[2]) for row in rows if f"socket:[{row[9]}]" in own}
 

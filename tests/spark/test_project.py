@@ -35,31 +35,32 @@ def table(project: Path, name: str) -> list[dict[str, object]]:
     return list(found.to_pylist())
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(not SOAK, reason="a run of its own JVM of a minute or more: COMETMQ_SOAK=1")
-def test_a_project_reads_a_topic_into_tables_and_writes_a_topic(
-    cluster: SyncCluster, topic: str, tmp_path: Path
-) -> None:
-    try:
-        java_home()
-    except ConfigError as error:
-        unavailable("spark", str(error))
-    fill(cluster, topic, 30)
-    target = f"{topic}_seen"
-    cluster.create_topic(target, queues=1)
-    project = tmp_path / "project"
-    arguments = [str(project), "--topic", topic, "--target", target, "--namesrv", cluster.namesrv]
-    assert main(["pipeline", "init", *arguments]) == 0
-    run(project)
-    assert sorted(int(bytes(row["body"])) for row in table(project, "messages")) == list(range(30))  # type: ignore[call-overload]
-    assert {row["tags"]: row["count"] for row in table(project, "messages_by_tag")} == {"third": 10, "other": 20}
-    assert {row["tags"] for row in table(project, "latest_by_tag")} == {"third", "other"}
-    seen = Counter(json.loads(message.body)["keys"] for message in cluster.messages(target))
-    assert seen == Counter(f"k{number}" for number in range(30))
-    fill(cluster, topic, 12, first=30)
-    run(project)  # the second run reads what is new
-    assert sorted(int(bytes(row["body"])) for row in table(project, "messages")) == list(range(42))  # type: ignore[call-overload]
-    assert len(cluster.messages(target)) == 42
+if SOAK:  # a run of its own JVM of a minute or more
+
+    @pytest.mark.slow
+    def test_a_project_reads_a_topic_into_tables_and_writes_a_topic(
+        cluster: SyncCluster, topic: str, tmp_path: Path
+    ) -> None:
+        try:
+            java_home()
+        except ConfigError as error:
+            unavailable("spark", str(error))
+        fill(cluster, topic, 30)
+        target = f"{topic}_seen"
+        cluster.create_topic(target, queues=1)
+        project = tmp_path / "project"
+        arguments = [str(project), "--topic", topic, "--target", target, "--namesrv", cluster.namesrv]
+        assert main(["pipeline", "init", *arguments]) == 0
+        run(project)
+        assert sorted(int(bytes(row["body"])) for row in table(project, "messages")) == list(range(30))  # type: ignore[call-overload]
+        assert {row["tags"]: row["count"] for row in table(project, "messages_by_tag")} == {"third": 10, "other": 20}
+        assert {row["tags"] for row in table(project, "latest_by_tag")} == {"third", "other"}
+        seen = Counter(json.loads(message.body)["keys"] for message in cluster.messages(target))
+        assert seen == Counter(f"k{number}" for number in range(30))
+        fill(cluster, topic, 12, first=30)
+        run(project)  # the second run reads what is new
+        assert sorted(int(bytes(row["body"])) for row in table(project, "messages")) == list(range(42))  # type: ignore[call-overload]
+        assert len(cluster.messages(target)) == 42
 
 
 def test_a_project_is_written_whole_or_not_at_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
