@@ -317,7 +317,8 @@ def test_progress_outlives_consumers(side: Side, other: Side, servers: Servers, 
     other.send(topic, *[Out(str(number)) for number in range(10)])
     with side.consume(topic, group) as first:
         assert len(first.take(10)) == 10
-    wait_until(lambda: sum(servers.committed(topic, group, queue) for queue in (0, 1)) == 10, "the progress", 20)
+        # Not behind it: who is stopped in the moment of the last message may not have counted that one.
+        wait_until(lambda: sum(servers.committed(topic, group, queue) for queue in (0, 1)) == 10, "the progress", 20)
     other.send(topic, Out("new"))
     with side.consume(topic, group) as second:
         assert bodies(second.take()) == ["new"]
