@@ -47,7 +47,7 @@ from cometmq.wire.sysflag import enters_consume_queue
 
 log = logging.getLogger(__name__)
 
-FIRST_ROUND_MS: Final = 1_000
+FIRST_ROUND_MS: Final = 100
 ROUND_MS_MAX: Final = 100
 ROUND_MS_MIN: Final = 10
 EXPIRE_S: Final = 30.0
