@@ -52,6 +52,7 @@ $(COMPILED): $(RUNTIME) $(SOURCES) setup.py
 	@if [ setup.py -nt $@ ]; then find $(OVERLAY) -name '*.so' -delete; fi
 	@find $(OVERLAY) -name '*.py' -delete
 	@$(PY) setup.py --quiet build --build-lib $(OVERLAY) --build-temp build/temp
+	@$(PY) -m compileall -q $(OVERLAY)  # as an installed package is: half of a start would be the parser's
 	@touch $@
 
 ifeq ($(COMETMQ_COMPILE),0)
