@@ -1,18 +1,10 @@
-"""A disk that is really full, under a real server: what the tool says to who sends, and to who reads.
+"""A disk that is really full, under a real server: what the tool says to who sends, and to who reads."""
 
-The small file system is mounted in a name space of its own, so nothing is left behind whatever happens.
-"""
-
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 from cometmq.cli import failures
-from tests.store.test_disk_full_real import private_mounts
+from tests.support.small_disk import run_on_small_disk
 
-REPO = Path(__file__).parents[2]
-MOUNT = 'mount -t tmpfs -o size=16m none "$1" && exec "$2" -c "$3" "$1"'
 FILL = """
 import os, subprocess, sys, time
 root = sys.argv[1]
@@ -54,18 +46,7 @@ print(refused.stderr, end="")
 
 
 def test_a_disk_that_is_full_is_one_line_for_who_sends_and_nothing_for_who_reads(tmp_path: Path) -> None:
-    source = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(REPO / "src")]))
-    done = subprocess.run(
-        [*private_mounts(), "sh", "-c", MOUNT, "sh", str(tmp_path), sys.executable, FILL],
-        env={**os.environ, "PYTHONPATH": source},
-        cwd=REPO,
-        capture_output=True,
-        text=True,
-        timeout=180,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    outcome, *lines = done.stdout.splitlines()
+    outcome, *lines = run_on_small_disk(tmp_path, "16m", "-c", FILL).splitlines()
     assert outcome == f"{failures.EXIT_DISK} before 0"
     assert len(lines) == 1, lines
     assert "disk" in lines[0]

@@ -1,46 +1,24 @@
 """A file system without room, under a store with its threads: refusals, no SIGBUS, nothing lost, also after a crash.
 
-The small file system is mounted in a name space of its own, so nothing is left behind whatever happens; a user without
-rights gets one where the kernel allows that. tests/support/filling.py is what happens there.
+tests/support/filling.py is what happens there.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
-import pytest
-
 from cometmq.store.results import PutStatus
-
-REPO = Path(__file__).parents[2]
-MOUNT = 'mount -t tmpfs -o size=14m none "$1" && exec "$2" -m tests.support.filling "$1"'
+from tests.support.small_disk import run_on_small_disk
 
 
 def test_a_full_disk_refuses_puts_and_loses_nothing_also_when_the_store_crashes_on_it(tmp_path: Path) -> None:
-    apart = private_mounts()
-    source = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(REPO / "src"), str(REPO)]))
-    done = subprocess.run(
-        [*apart, "sh", "-c", MOUNT, "sh", str(tmp_path), sys.executable],
-        env={**os.environ, "PYTHONPATH": source},
-        cwd=REPO,
-        capture_output=True,
-        text=True,
-        timeout=180,
-        check=False,
-    )
-    assert done.returncode == 0, f"status {done.returncode}\n{done.stderr[-4000:]}"
-    figures = json.loads(done.stdout)
+    figures = json.loads(run_on_small_disk(tmp_path, "14m", "-m", "tests.support.filling"))
     assert figures["filled"] > 5000
     assert figures["stored"] >= figures["filled"] + 1000
     typed = {str(PutStatus.SERVICE_NOT_AVAILABLE), str(PutStatus.CREATE_FILE_FAILED)}
     assert str(PutStatus.SERVICE_NOT_AVAILABLE) in figures["refused"]
     assert {*figures["refused"], *figures["refused_later"]} <= typed
-    assert not list(tmp_path.iterdir()), "the mount is gone with its name space"
 
 
 CUT_A_SPARSE_SEGMENT = """
@@ -69,26 +47,4 @@ assert open(path, "rb").read().rstrip(bytes(1)) == bytes([7]) * 50
 
 
 def test_cutting_the_tail_of_a_segment_that_java_left_sparse_needs_no_room(tmp_path: Path) -> None:
-    run = 'mount -t tmpfs -o size=1m none "$1" && exec "$2" -c "$3" "$1"'
-    source = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(REPO / "src")]))
-    done = subprocess.run(
-        [*private_mounts(), "sh", "-c", run, "sh", str(tmp_path), sys.executable, CUT_A_SPARSE_SEGMENT],
-        env={**os.environ, "PYTHONPATH": source},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, f"status {done.returncode}\n{done.stderr[-4000:]}"
-
-
-def private_mounts() -> list[str]:
-    """The start of a command that may mount what nobody else sees."""
-    unshare = shutil.which("unshare")
-    for flags in ("-m", "-Urm"):
-        if unshare is not None:
-            command = [unshare, flags]
-            probe = [*command, "sh", "-c", "mount -t tmpfs none /mnt"]
-            if subprocess.run(probe, capture_output=True, check=False).returncode == 0:
-                return command
-    pytest.skip("NOT TESTED: a full file system; nobody may mount one here (it takes Linux, and root or unshare -Ur)")
+    run_on_small_disk(tmp_path, "1m", "-c", CUT_A_SPARSE_SEGMENT)
