@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Iterable
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cometmq.spark import scanning
+from cometmq.spark import scanning, storeparts
 from cometmq.spark.scanning import Damaged, Edges, Sound, join, scan_log
 from cometmq.spark.storeparts import LogRange, StoreDirectory
 from cometmq.store.disk import OsDisk
@@ -46,8 +47,8 @@ def test_every_record_is_found_once_in_pieces_of_any_size(name: Any, monkeypatch
     places, damages = scanned(store, WHOLE)
     assert damages == []
     assert len(places) >= 300
-    for rows_at_once in (1, 7, 8192):
-        monkeypatch.setattr(scanning, "ROWS_AT_ONCE", rows_at_once)
+    for bytes_at_once in (1, 3000, 1 << 20):
+        monkeypatch.setattr(scanning, "BYTES_AT_ONCE", bytes_at_once)
         assert scanned(store, 7001) == (places, [])
         assert scanned(store, 100_003) == (places, [])
 
@@ -111,3 +112,23 @@ def test_units_are_read_across_files_and_end_where_the_files_end() -> None:
     assert (store.unit_slice(one["topic"], one["queueId"], first, last) == units).all()
     assert (store.unit_slice(one["topic"], one["queueId"], first + 1, last - 1) == units[1:-1]).all()
     assert len(store.unit_slice("nothing", 0, 0, 10)) == 0
+
+
+@pytest.mark.parametrize("block_units", [1, 7, 1 << 14])
+def test_bounds_are_those_of_all_units(block_units: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storeparts, "_BLOCK_UNITS", block_units)
+    store = StoreDirectory.at(str(golden_store("clean")), "b")
+    names = list(store.queues(lambda topic: True))
+    for name in names:
+        first, units = store.units(*name)
+        assert store.unit_bounds(*name) == (first, first + len(units)), name
+    assert any(len(store.units(*name)[1]) > 8 for name in names)
+    assert store.unit_bounds("nothing", 0) == (0, 0)
+
+
+def test_bounds_leave_out_units_of_messages_that_are_gone(tmp_path: Path) -> None:
+    store = StoreDirectory.at(str(copy_golden_store("clean", tmp_path / "store")), "b")
+    os.unlink(store.log_files()[0][1])
+    for name in store.queues(lambda topic: True):
+        first, units = store.units(*name)
+        assert store.unit_bounds(*name) == (first, first + len(units)), name

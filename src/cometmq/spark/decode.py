@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from struct import Struct
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +29,7 @@ import pyarrow.compute as pc
 
 from cometmq.errors import WireError
 from cometmq.spark.columns import COLUMNS, Column, arrow_schema
+from cometmq.spark.hopping import RECORD_BYTES_MIN, Bytes, Ints, chained
 from cometmq.store.dump import host_text
 from cometmq.wire.batch import split_batch
 from cometmq.wire.compression import decompress
@@ -37,10 +38,6 @@ from cometmq.wire.message_id import encode_offset_id, offset_id_prefix
 from cometmq.wire.properties import Property
 from cometmq.wire.sysflag import BORN_HOST_V6, COMPRESSED, HOSTS_V6, INNER_BATCH, NEEDS_UNWRAP, STORE_HOST_V6
 
-Ints: TypeAlias = npt.NDArray[np.int64]
-Bytes: TypeAlias = npt.NDArray[np.uint8]
-
-RECORD_BYTES_MIN: Final = 91
 HEAD_BYTES: Final = 88
 # Arrow's 32-bit offsets reach 2 GiB; a window of the source is kept far below.
 WINDOW_BYTES_MAX: Final = 1 << 30
@@ -83,16 +80,15 @@ class Records:
 
 def record_starts(data: Any) -> Ints:
     """Where the records of a run without gaps begin, such as the body of a pull answer."""
-    starts = []
-    position, end = 0, len(data)
-    unpack = _SIZE.unpack_from
-    while position < end:
-        size = unpack(data, position)[0] if end - position >= RECORD_BYTES_MIN else 0
-        if size < RECORD_BYTES_MIN or position + size > end:
-            raise WireError(f"record at byte {position} says that it has {size} bytes, {end - position} are left")
-        starts.append(position)
-        position += size
-    return np.array(starts, dtype=np.int64)
+    octets = np.frombuffer(data, np.uint8)
+    starts, position = chained(octets, 0, len(octets))
+    if position < len(octets):
+        left = len(octets) - position
+        size = _SIZE.unpack_from(data, position)[0] if left >= RECORD_BYTES_MIN else 0
+        if RECORD_BYTES_MIN <= size <= left:
+            raise WireError(f"the record at byte {position} has no magic number of a message")
+        raise WireError(f"record at byte {position} says that it has {size} bytes, {left} are left")
+    return starts
 
 
 def decode(

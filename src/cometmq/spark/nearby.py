@@ -85,7 +85,7 @@ def _directory(options: Options, queue: Queue) -> str:
 def _await_cover(store: StoreDirectory, one: Range, patience_s: float) -> None:
     give_up_s = time.monotonic() + patience_s
     while True:
-        first, last = _reach(store, one.queue)
+        first, last = store.unit_bounds(one.queue.topic, one.queue.number)
         if first <= one.first <= one.last <= last:
             return
         if one.first < first < last or time.monotonic() >= give_up_s:
@@ -94,11 +94,3 @@ def _await_cover(store: StoreDirectory, one: Range, patience_s: float) -> None:
                 "is it the store of this broker? readMode=auto pulls what is not there"
             )
         time.sleep(_PAUSE_S)
-
-
-def _reach(store: StoreDirectory, queue: Queue) -> tuple[int, int]:
-    try:
-        first, units = store.units(queue.topic, queue.number)
-    except FileNotFoundError:
-        return 0, 0
-    return first, first + len(units)

@@ -1,6 +1,6 @@
 """The log of a store scanned for damage, whole columns at a time.
 
-    hop        from record to record by their sizes, up to a few thousand
+    hop        from record to record by their sizes, some megabytes of them (`hopping`)
     judge      all of them at once: where they lie, lengths that add up, CRC of the body (`zlib`, the one loop)
     doubt      what the columns do not settle (inner batches, delayed messages, long names) is scanned one by one,
                as the store itself does it; so is the first record that is not sound, to say why, and the next one
@@ -16,7 +16,6 @@ from __future__ import annotations
 import zlib
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from struct import Struct
 from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -25,19 +24,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cometmq.names import SCHEDULE_TOPIC
-from cometmq.spark.decode import Ints, Records, Rows, ranges
+from cometmq.spark.decode import Records, Rows, ranges
+from cometmq.spark.hopping import Ints, chained
 from cometmq.spark.storeparts import LogRange, StoreDirectory, _first_record, is_used
 from cometmq.store.damage import next_record
 from cometmq.store.disk import OsDisk
 from cometmq.store.segments import Segment
-from cometmq.wire.message import MAGIC_V1, MAGIC_V2
 from cometmq.wire.properties import PROPERTIES_BYTES_MAX, Property
 from cometmq.wire.scan import BLANK, OK, scan_record
 from cometmq.wire.sysflag import INNER_BATCH, TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE
 
-RECORD_BYTES_MIN: Final = 91
-ROWS_AT_ONCE: Final = 8192
-_START: Final = Struct(">ii")
+BYTES_AT_ONCE: Final = 4 << 20
 _INNER: Final = str(Property.INNER_BASE).encode()
 
 
@@ -86,7 +83,7 @@ def scan_log(store: StoreDirectory, part: LogRange) -> Iterator[Found]:
             return
         position = first
         while position < end:
-            places = _hop(view, position, end, size)
+            places, _ = chained(np.frombuffer(view, np.uint8), position, min(end, position + BYTES_AT_ONCE))
             sound = None
             if len(places):
                 sound, position = _judge(view, start, size, places)
@@ -127,20 +124,6 @@ def join(store: StoreDirectory, edges: Sequence[Edges], damages: Sequence[Damage
         finally:
             segment.close()
     return sorted(kept)
-
-
-def _hop(view: memoryview, position: int, end: int, size: int) -> Ints:
-    """Places from which sizes lead on, at most `ROWS_AT_ONCE`."""
-    places: list[int] = []
-    last = min(end, size - RECORD_BYTES_MIN + 1)
-    unpack = _START.unpack_from
-    while position < last and len(places) < ROWS_AT_ONCE:
-        length, magic = unpack(view, position)
-        if (magic != MAGIC_V1 and magic != MAGIC_V2) or not RECORD_BYTES_MIN <= length <= size - position:
-            break
-        places.append(position)
-        position += length
-    return np.array(places, np.int64)
 
 
 def _judge(view: memoryview, start: int, size: int, places: Ints) -> tuple[Sound | None, int]:

@@ -39,6 +39,7 @@ _START: Final = Struct(">ii")
 _PLACE: Final = Struct(">q")
 _MAGICS: Final = (MAGIC_V1, MAGIC_V2)
 _BLOCK_BYTES: Final = 1 << 20
+_BLOCK_UNITS: Final = 1 << 14
 _ZEROS: Final = bytes(_BLOCK_BYTES + 8)
 _MARKS: Final = tuple(_START.pack(0, magic)[4:7] for magic in _MAGICS)
 
@@ -118,16 +119,40 @@ class StoreDirectory:
         skip = int(living[0]) if len(living) else len(units)
         return first + skip, units[skip:]
 
+    def unit_bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
+        """[first, last) of what `units` has, seen from both ends: what lies between is not read, or may be missing."""
+        files = self._unit_files(topic, queue_id)
+        log = self.log_files()
+        low = log[0][0] if log else 1 << 62
+        last = 0
+        for base, block in _unit_blocks(files, backwards=True):
+            used = np.flatnonzero(block["size"] > 0)
+            if len(used):
+                last = base + int(used[-1]) + 1
+                break
+        for base, block in _unit_blocks(files):
+            living = (block["offset"] >= low) & (block["size"] > 0) & (block["size"] != BLANK_SIZE)
+            if living.any():
+                return base + int(np.argmax(living)), last
+        return last, last
+
+    def _unit_files(self, topic: str, queue_id: int) -> list[tuple[int, str, int]]:
+        """(number of the first unit, path, units), in order."""
+        folder = os.path.join(self.root, "consumequeue", topic, str(queue_id))
+        found = []
+        for name in os.listdir(folder) if os.path.isdir(folder) else ():
+            start = segment_offset(name)
+            if start is not None:
+                path = os.path.join(folder, name)
+                found.append((start // UNIT.itemsize, path, os.path.getsize(path) // UNIT.itemsize))
+        return sorted(found)
+
     def unit_slice(self, topic: str, queue_id: int, first: int, last: int) -> npt.NDArray[Any]:
         """Units [first, last) of a queue; fewer where its files end, zeros where one is missing."""
-        folder = os.path.join(self.root, "consumequeue", topic, str(queue_id))
-        names = os.listdir(folder) if os.path.isdir(folder) else []
         found = np.zeros(max(0, last - first), UNIT)
         end = first
-        for start, name in sorted((start, name) for name in names if (start := segment_offset(name)) is not None):
-            path = os.path.join(folder, name)
-            base = start // UNIT.itemsize
-            low, high = max(first, base), min(last, base + os.path.getsize(path) // UNIT.itemsize)
+        for base, path, count in self._unit_files(topic, queue_id):
+            low, high = max(first, base), min(last, base + count)
             if low < high:
                 found[low - first : high - first] = np.fromfile(
                     path, UNIT, high - low, offset=(low - base) * UNIT.itemsize
@@ -218,6 +243,14 @@ class StoreDirectory:
             except WireError:
                 continue
             yield from batches
+
+
+def _unit_blocks(files: list[tuple[int, str, int]], backwards: bool = False) -> Iterator[tuple[int, npt.NDArray[Any]]]:
+    """Units of the files block by block, each with the number of its first one."""
+    step = -1 if backwards else 1
+    for base, path, count in files[::step]:
+        for low in range(0, count, _BLOCK_UNITS)[::step]:
+            yield base + low, np.fromfile(path, UNIT, min(_BLOCK_UNITS, count - low), offset=low * UNIT.itemsize)
 
 
 class _Mapped:

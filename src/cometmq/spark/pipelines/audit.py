@@ -22,13 +22,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from cometmq.spark.decode import Ints
+    from cometmq.spark.hopping import Ints
     from cometmq.spark.scanning import Sound
 
 ROWS_DDL: Final = (
     "kind STRING, topic STRING, queueId INT, queueOffset BIGINT, commitLogOffset BIGINT, bytes BIGINT, detail STRING"
 )
-BOUNDS_DDL: Final = "topic STRING, number INT, first BIGINT, last BIGINT"
 DAMAGED: Final = "damaged log"
 # Rows that are no findings: offsets of a queue that were met (`bytes` many), and what a range has looked at.
 RUN: Final = "run"
@@ -64,7 +63,7 @@ def audit(spark: SparkSession, *, store: str, partition_mib: int = 64) -> tuple[
     directory = StoreDirectory.at(store, "store")
     ranges = list(directory.log_ranges(partition_mib << 20))
     tasks = max(1, spark.sparkContext.defaultParallelism) * 4
-    queues = _queues(spark, directory, tasks)
+    queues = {name: Queue(*name, *directory.unit_bounds(*name)) for name in directory.queues(lambda topic: True)}
     scan = spark.range(0, len(ranges), 1, max(1, min(len(ranges), tasks)))
     rows: dict[str, list[Any]] = {RUN: [], EDGES: [], DAMAGED: []}
     for row in scan.mapInArrow(_Scan(directory, ranges, queues), ROWS_DDL).collect():
@@ -76,16 +75,6 @@ def audit(spark: SparkSession, *, store: str, partition_mib: int = 64) -> tuple[
     figures: dict[str, Any] = {"messages": messages, "log_bytes": sum(one.last - one.first for one in ranges)}
     figures |= {"queues": len(queues), "findings": len(findings)}
     return Summary("audit", figures), findings
-
-
-def _queues(spark: SparkSession, directory: StoreDirectory, tasks: int) -> dict[tuple[str, int], Queue]:
-    names = list(directory.queues(lambda topic: True))
-    if not names:
-        return {}
-    numbers = spark.range(0, len(names), 1, min(len(names), tasks))
-    return {
-        (row[0], row[1]): Queue(*row) for row in numbers.mapInArrow(_Bounds(directory, names), BOUNDS_DDL).collect()
-    }
 
 
 def _damages(directory: StoreDirectory, edges: list[Any], damaged: list[Any]) -> tuple[int, list[Finding]]:
@@ -189,29 +178,6 @@ class _Scan:
             yield kind, *name, int(offsets[row]), int(places[row]), int(sizes[row]), detail
         for run in np.split(np.sort(offsets), np.flatnonzero(np.diff(np.sort(offsets)) > 1) + 1):
             yield RUN, *name, int(run[0]), None, int(run[-1]) + 1 - int(run[0]), None
-
-
-class _Bounds:
-    """Queues, by their number, to the units that they have; runs in the executors."""
-
-    def __init__(self, directory: StoreDirectory, names: list[tuple[str, int]]) -> None:
-        self.directory = directory
-        self.names = names
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
-        for batch in batches:
-            found = []
-            for number in batch.column(0).to_pylist():
-                first, units = self.directory.units(*self.names[number])
-                found.append((*self.names[number], first, first + len(units)))
-            topics, numbers, firsts, lasts = ([row[at] for row in found] for at in range(4))
-            yield pa.RecordBatch.from_arrays(
-                [pa.array(topics, pa.string()), pa.array(numbers, pa.int32()), pa.array(firsts, pa.int64()),
-                 pa.array(lasts, pa.int64())],
-                names=["topic", "number", "first", "last"],
-            )  # fmt: skip
 
 
 def _schema() -> pa.Schema:
