@@ -1,11 +1,18 @@
 """Named points at which tests stop or kill what runs. Nothing looks at them unless COMETMQ_FAULTS names a directory.
 
-    DIR/plan      "mirror before publish@2": the second time that any process comes to that point
+    DIR/plan      "in write@2": the second time that any process comes to that point
     DIR/count     one byte for each time
-    DIR/struck    made then, with the number of the process, which waits
+    DIR/struck    made then, with the point and the number of the process, which waits
     DIR/go        whoever watches has done its worst: it may go on, if it still can
 
-The points of one batch, in order: the driver notes offsets, tasks read and write, the driver makes the batch count.
+The points of one batch, in order; archive, sink and mirror come to all of them:
+
+    offsets logged    its offsets are in Spark's log, nothing else is
+    before read       a task is about to read a range
+    in read           a task has got some of a range, and there is more
+    in write          a task has written some: a file, or a window of sends
+    written           all tasks are done; the batch does not count yet
+    committed         it counts: manifest, table or ledger has it; Spark has not noted that it is done
 """
 
 from __future__ import annotations
@@ -40,7 +47,7 @@ def _come_to(point: str, folder: Path) -> None:
     finally:
         os.close(file)
     fresh = folder / "struck.new"
-    fresh.write_text(str(os.getpid()))
+    fresh.write_text(f"{point} {os.getpid()}")
     fresh.rename(folder / "struck")
     give_up_s = time.monotonic() + WAIT_S
     while not (folder / "go").exists() and time.monotonic() < give_up_s:

@@ -56,7 +56,7 @@ def send_once(cluster: Remote, letters: Iterator[Letter], look: Callable[[], The
             time.sleep(PAUSE_S)
             there |= look()
             left = [letter for letter in left if letter.id not in there]
-        at("task between sends")
+        at("in write")
     return there
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.errors import CometError, StoreError
 from cometmq.spark.columns import Column
+from cometmq.spark.faults import at
 from cometmq.spark.offsets import Range
 from cometmq.spark.remote import Bounds, Remote
 
@@ -52,6 +53,7 @@ class PullOptions:
 def read_range(remote: Remote, one: Range, options: PullOptions) -> Iterator[pa.RecordBatch]:
     from cometmq.spark.decode import Records, decode, record_starts
 
+    at("before read")
     bodies: list[bytes] = []
     rows = size = 0
     for body in _bodies(remote, one, options):
@@ -119,6 +121,8 @@ async def _stretch(remote: Remote, one: Range, options: PullOptions) -> list[byt
         if pulled.next_offset <= position:
             raise CometError(f"{one.queue}: the broker does not get beyond offset {position}")
         position = pulled.next_offset
+        if position < one.last:
+            at("in read")
     return found
 
 

@@ -116,14 +116,12 @@ class _Writer:
         note = ledger.begin()
         if note.next_batch > task.batch:
             return Written(task.query, task.batch, [])
-        at("sink task before send")
         if self.delivery == "transactional":
             handles = cluster.run(send_halves(cluster, rows, options, task.prefix))
             return Written(task.query, task.batch, handles)
         prefix = task.batch_prefix if options.get("rowId") else task.prefix
         ready = letters(cluster, rows, options, prefix)
         send_once(cluster, ready, lambda: ledger.look(note, prefix), options.number("maxInFlight", 1))
-        at("sink task after send")
         return Written(task.query, task.batch, [])
 
     def _commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -133,11 +131,11 @@ class _Writer:
         options = sink_options(self.given)
         cluster = remote(options)
         ledger = _ledger(cluster, options, written[0].query)
-        at("sink before commit")
+        at("written")
         if self.delivery == "transactional":
             cluster.run(end_all(cluster, [handle for one in written for handle in one.handles], options, commit=True))
         ledger.close(written[0].batch)
-        at("sink after commit")
+        at("committed")
 
     def _abort(self, messages: list[WriterCommitMessage | None]) -> None:
         handles = [handle for one in messages if isinstance(one, Written) for handle in one.handles]

@@ -30,6 +30,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from cometmq.errors import CometError, ConfigError
+from cometmq.spark.faults import at
 from cometmq.spark.offsets import Positions, Queue, Range, cut, from_dict, limited, to_dict
 from cometmq.spark.options import Options
 from cometmq.spark.reading import DataLoss, check_loss
@@ -200,6 +201,7 @@ class CometStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # Reading
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        at("offsets logged")
         options = self._options()
         first, last = from_dict(start), from_dict(end)
         fail = options.flag("failOnDataLoss")

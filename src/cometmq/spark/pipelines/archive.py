@@ -99,11 +99,10 @@ class _Batch:
             logger.info("skip batch=%d: it is in the archive", batch)
             return
         work = _Write(self.root, self.options, self.columns, query, batch)
-        at("archive before write")
         files = [LakeFile(**row.asDict()) for row in ranges.mapInArrow(work, FILE_DDL).collect()]
-        at("archive before publish")
+        at("written")
         lake.publish(Manifest(query, batch, tuple(column.name for column in self.columns), tuple(files)))
-        at("archive after publish")
+        at("committed")
         self.tell.add(sum(file.rows for file in files))
 
 
@@ -141,10 +140,9 @@ class _Write:
                 if day not in days:
                     days[day] = DayFile(Path(self.root) / self._path(one, day), names)
                 days[day].add(part)
-        at("archive task after read")
         for day, file in sorted(days.items()):
             size = file.close()
-            at("archive task after write")
+            at("in write")
             yield LakeFile(
                 str(file.path.relative_to(self.root)), one.queue.topic, day, file.rows, size, one.queue.broker,
                 one.queue.number, one.first, one.last, file.oldest_us // 1000, file.newest_us // 1000,

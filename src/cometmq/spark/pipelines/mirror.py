@@ -206,12 +206,11 @@ class _Batch:
             return
         queues = [Queue(row["topic"], row["brokerName"], row["queueId"]) for row in ranges.collect()]
         self.link.make_room(queues)
-        at("mirror before write")
         work = _Copy(self.link, {queue: self.table.end(queue) for queue in queues})
         copied = [Copied.from_json(row["told"]) for row in ranges.mapInArrow(work, "told STRING").collect()]
-        at("mirror before commit")
+        at("written")
         self.table.publish(query, batch, copied)
-        at("mirror after commit")
+        at("committed")
         self.rows += sum(one.rows for one in copied)
         self.cut += sum(one.cut for one in copied)
         self.tell(rows=self.rows)
@@ -251,7 +250,6 @@ class _Copy:
 
         window = options.number("maxInFlight", 1) if "maxInFlight" in options.given else WINDOW
         there = send_once(here, iter(letters), look, window)
-        at("mirror task after send")
         places = [(int(offset), place) for offset, place in there.items()]
         inside = [(offset, place) for offset, place in places if one.first <= offset < one.last]
         return Copied(one.queue, target, runs_of(inside), letters.cut)
@@ -277,7 +275,6 @@ class _Letters:
         options: Options = source_options(self.link.source)
         columns = tuple(chosen(["queueOffset", "body", "properties", "flag"]))
         for batch in read_range(remote(options), self.range, pull_options(options, columns)):
-            at("mirror task after read")
             for row in batch.to_pylist():
                 properties = self._properties(dict(row["properties"] or ()), row["queueOffset"])
                 if properties is None:
