@@ -16,16 +16,21 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 
 from cometmq.errors import ConfigError
+from cometmq.names import SCHEDULE_TOPIC, is_system_topic
 from cometmq.spark import attach
 from cometmq.spark.archive import ArchiveReader
 from cometmq.spark.lake import Lake, LakeFile, Manifest, write_parquet
 from cometmq.spark.offsets import Positions, Queue, from_dict
+from cometmq.spark.options import Options
 from cometmq.spark.reading import DataLoss
-from cometmq.spark.remote import close_all
+from cometmq.spark.remote import close_all, remote
 from cometmq.spark.sink import BatchWriter, Task
-from cometmq.spark.source import CometReader
-from cometmq.spark.storefiles import StoreReader
+from cometmq.spark.source import CometReader, source_options
+from cometmq.spark.starting import is_wanted, queues_of
+from cometmq.spark.storefiles import OPTIONS as STORE_OPTIONS
+from cometmq.spark.storefiles import StoreReader, wanted_topics
 from cometmq.spark.stream import CometStreamReader
+from cometmq.spark.topics import LEDGER_TOPIC
 from cometmq.testing import SyncCluster
 from tests.spark.conftest import fill
 from tests.spark.test_source import numbers
@@ -71,6 +76,19 @@ def test_a_pattern_reads_the_topics_that_match_and_the_old_name_of_an_option_is_
         fill(cluster, f"{topic}_{number}", 10, first=10 * number)
     frame = spark.read.format("cometmq").options(nameServer=cluster.namesrv, subscribePattern=f"{topic}_[0-9]").load()
     assert numbers(frame) == list(range(20))
+
+
+def test_a_pattern_leaves_out_the_topics_of_servers_and_of_the_sink(cluster: SyncCluster, topic: str) -> None:
+    cluster.create_topic(LEDGER_TOPIC, queues=1)
+    every = source_options({"namesrvAddr": cluster.namesrv, "subscribePattern": ".*"})
+    matched = {queue.topic for queue in queues_of(every, remote(every))}
+    assert topic in matched
+    assert not {name for name in matched if is_system_topic(name) or name == LEDGER_TOPIC}
+    assert not is_wanted(every, Queue(LEDGER_TOPIC, "broker-0", 0))
+    named = source_options({"namesrvAddr": cluster.namesrv, "subscribe": LEDGER_TOPIC})
+    assert {queue.topic for queue in queues_of(named, remote(named))} == {LEDGER_TOPIC}
+    of_store = wanted_topics(Options({"subscribePattern": ".*"}, STORE_OPTIONS))
+    assert [of_store(name) for name in (topic, LEDGER_TOPIC, SCHEDULE_TOPIC)] == [True, False, False]
 
 
 def test_offsets_may_be_the_groups_or_marks(spark: SparkSession, cluster: SyncCluster, topic: str) -> None:

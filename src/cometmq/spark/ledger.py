@@ -23,11 +23,11 @@ from cometmq.errors import CometError, NoRoute
 from cometmq.spark.offsets import Positions, Queue, Range, from_dict, to_dict
 from cometmq.spark.once import PAUSE_S, There, marked, records, since
 from cometmq.spark.remote import Remote
+from cometmq.spark.topics import LEDGER_TOPIC
 from cometmq.wire.bodies import MessageQueue
 from cometmq.wire.properties import Property
 
 MARK: Final = "CMQ_TX"
-LEDGER_TOPIC: Final = "cometmq_spark_ledger"
 # How long a broker that does not answer is waited for when another has the note.
 PATIENCE_S: Final = 5.0
 _STRETCH: Final = 1024

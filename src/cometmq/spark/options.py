@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from cometmq.errors import ConfigError
 
-# What Spark itself may add.
-_OF_SPARK: Final = {"path", "paths", "recursivefilelookup", "checkpointlocation", "querySchema".lower()}
+# What Spark itself may add; a query's name and its checkpoint come to the sink as options.
+_OF_SPARK: Final = {"path", "paths", "recursivefilelookup", "checkpointlocation", "queryname", "queryschema"}
 _TRUE: Final = ("true", "1", "yes", "on")
 _FALSE: Final = ("false", "0", "no", "off")
 

@@ -12,15 +12,14 @@ offsets of the group `__spark_init_GROUP`, or in the file `initialOffsetStore`.
 from __future__ import annotations
 
 import logging
-import re
 from pathlib import Path
 from typing import Final
 
 from cometmq.errors import BrokerError, ConfigError, NoRoute
-from cometmq.names import is_system_topic
 from cometmq.spark.offsets import EARLIEST, GROUP, LATEST, Positions, Queue, from_dict, from_json, to_json
 from cometmq.spark.options import Options
 from cometmq.spark.remote import Remote
+from cometmq.spark.topics import keeps_books, matching
 
 logger = logging.getLogger(__name__)
 
@@ -51,12 +50,7 @@ def queues_of(options: Options, cluster: Remote) -> list[Queue]:
     if given[0] == "subscribe":
         return cluster.queues(_there(options.names("subscribe"), cluster))
     if given[0] == "subscribePattern":
-        pattern = options.text("subscribePattern")
-        try:
-            matches = re.compile(pattern).fullmatch
-        except re.error as error:
-            raise ConfigError(f"option subscribePattern={pattern} is no regular expression: {error}") from None
-        return cluster.queues(topic for topic in cluster.topics() if matches(topic) and not is_system_topic(topic))
+        return cluster.queues(filter(matching(options.text("subscribePattern")), cluster.topics()))
     return _assigned(options, cluster)
 
 
@@ -65,7 +59,7 @@ def is_wanted(options: Options, queue: Queue) -> bool:
     if options.get("subscribe"):
         return queue.topic in options.names("subscribe")
     if options.get("subscribePattern"):
-        return re.fullmatch(options.text("subscribePattern"), queue.topic) is not None
+        return matching(options.text("subscribePattern"))(queue.topic)
     return queue.number in map(int, options.json("assign").get(queue.topic, {}).get(queue.broker, ()))
 
 
@@ -73,7 +67,7 @@ def _there(topics: list[str], cluster: Remote) -> list[str]:
     try:
         cluster.queues(topics)
     except (NoRoute, BrokerError) as error:
-        known = ", ".join(topic for topic in cluster.topics() if not is_system_topic(topic)) or "none"
+        known = ", ".join(topic for topic in cluster.topics() if not keeps_books(topic)) or "none"
         raise NoRoute(f"{error}; the cluster has these topics: {known}") from None
     return topics
 

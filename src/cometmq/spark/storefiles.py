@@ -19,8 +19,7 @@ from __future__ import annotations
 
 import json
 import os
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -32,6 +31,7 @@ from cometmq.spark.columns import COLUMNS, Column, chosen, ddl
 from cometmq.spark.options import Options
 from cometmq.spark.pruning import Pruning
 from cometmq.spark.storeparts import LogRange, QueueRange, StoreDirectory
+from cometmq.spark.topics import matching
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -145,16 +145,12 @@ def _columns(options: Options) -> Sequence[Column]:
     return chosen(options.names("columns")) if options.get("columns") else COLUMNS
 
 
-def wanted_topics(options: Options) -> Any:
+def wanted_topics(options: Options) -> Callable[[str], bool]:
     names, pattern = set(options.names("subscribe")), options.get("subscribePattern")
     if names and pattern:
         raise ConfigError("give one of subscribe and subscribePattern")
     if pattern:
-        try:
-            matches = re.compile(pattern).fullmatch
-        except re.error as error:
-            raise ConfigError(f"option subscribePattern={pattern} is no regular expression: {error}") from None
-        return lambda topic: matches(topic) is not None
+        return matching(pattern)
     return (lambda topic: topic in names) if names else (lambda topic: True)
 
 

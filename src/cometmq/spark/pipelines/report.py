@@ -25,11 +25,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.errors import NoRoute
-from cometmq.names import DLQ_PREFIX, RETRY_PREFIX, TRACE_TOPIC, is_system_topic
+from cometmq.names import DLQ_PREFIX, RETRY_PREFIX, TRACE_TOPIC
 from cometmq.spark import charts
 from cometmq.spark.pipelines.progress import progress, tasks
 from cometmq.spark.pipelines.search import moment_ms
 from cometmq.spark.pipelines.steps import Summary
+from cometmq.spark.topics import keeps_books
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -95,7 +96,7 @@ def _names(text: str | None) -> list[str]:
 
 
 def _is_users(topic: str) -> bool:
-    return not is_system_topic(topic) and not topic.startswith((RETRY_PREFIX, DLQ_PREFIX, "cometmq_spark_"))
+    return not keeps_books(topic) and not topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
 
 
 # Where queues and groups stand
