@@ -85,13 +85,13 @@ def send_frame(number: int, body: bytes) -> bytes:
     return frame(310, number, ext, body)
 
 
-def pull_frame(number: int, queue_id: int, offset: int) -> bytes:
-    ext = {
+def pull_fields(queue_id: int, offset: int, subscription: str = "*") -> dict[str, str]:
+    """What a push consumer asks for: 32 messages, and to wait where there are none."""
+    return {
         "consumerGroup": "benchmark_consumer", "topic": TOPIC, "queueId": str(queue_id), "queueOffset": str(offset),
         "maxMsgNums": "32", "sysFlag": "6", "commitOffset": "0", "suspendTimeoutMillis": "15000",
-        "subscription": "TagA", "subVersion": "1", "expressionType": "TAG",
+        "subscription": subscription, "subVersion": "1", "expressionType": "TAG",
     }  # fmt: skip
-    return frame(11, number, ext)
 
 
 async def measure(options: argparse.Namespace) -> None:
@@ -120,7 +120,7 @@ async def measure(options: argparse.Namespace) -> None:
         assert b'"code":0' in transport.last, transport.last
         print(f"send of {options.body} bytes: {cpu_s / options.messages * 1e6:.1f} us")
         count = min(options.messages // QUEUES // 32, 60) * QUEUES
-        pulls = [pull_frame(number, number % QUEUES, number // QUEUES * 32) for number in range(count)]
+        pulls = [frame(11, n, pull_fields(n % QUEUES, n // QUEUES * 32, "TagA")) for n in range(count)]
         cpu_s = await feed(connection, pulls)
         assert b'"code":0' in transport.last[:200] or len(transport.last) > 30_000, transport.last[:300]
         print(f"pull of 32: {cpu_s / count * 1e6:.1f} us, {cpu_s / count / 32 * 1e6:.2f} us a message")

@@ -29,7 +29,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Final
 
-from benchmarks.broker_path import QUEUES, TOPIC, CountingTransport, send_frame
+from benchmarks.broker_path import QUEUES, TOPIC, CountingTransport, pull_fields, send_frame
 from cometmq.broker import live
 from cometmq.broker.server import Broker
 from cometmq.net import connection as connection_module
@@ -161,12 +161,7 @@ async def _batch(on: Scene, count: int) -> float:
 
 
 def _binary_pull(number: int, queue_id: int, offset: int) -> bytes:
-    ext = {
-        "consumerGroup": "benchmark_consumer", "topic": TOPIC, "queueId": str(queue_id), "queueOffset": str(offset),
-        "maxMsgNums": "32", "sysFlag": "6", "commitOffset": "0", "suspendTimeoutMillis": "15000",
-        "subscription": "*", "subVersion": "1", "expressionType": "TAG",
-    }  # fmt: skip
-    return encode(request(11, ext, opaque=number, form=ROCKETMQ))
+    return encode(request(11, pull_fields(queue_id, offset), opaque=number, form=ROCKETMQ))
 
 
 async def _pull(on: Scene, count: int) -> float:

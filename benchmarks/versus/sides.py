@@ -28,6 +28,8 @@ GET_RUNTIME_INFO: Final = 28
 GET_MAX_OFFSET: Final = 30
 GET_HA_STATUS: Final = 907
 PORTS_APART: Final = 10
+ANSWER_S: Final = 30.0
+ASK_AGAIN_S: Final = 0.1
 # What a broker has without a settings file; the harness makes files small for tests.
 FULL_FILES: Final[dict[str, object]] = {
     "mappedFileSizeCommitLog": 1 << 30,
@@ -103,11 +105,21 @@ def _rollup(pid: int, name: str) -> float:
 
 
 def _end(address: str, topic: str, queue: int) -> int:
-    return int(remoting.call(address, GET_MAX_OFFSET, {"topic": topic, "queueId": queue}).ext.get("offset", 0))
+    return int(ask(address, GET_MAX_OFFSET, {"topic": topic, "queueId": queue}).ext["offset"])
 
 
 def _count(address: str, name: str) -> int:
-    return int(remoting.call(address, GET_RUNTIME_INFO).json()["table"][name])
+    return int(ask(address, GET_RUNTIME_INFO).json()["table"][name])
+
+
+def ask(address: str, code: int, ext: dict[str, object] | None = None, timeout_s: float = ANSWER_S) -> remoting.Answer:
+    """A broker that just started, or is busy with a load, may refuse; a refusal has no body and no fields to count."""
+    deadline_s = time.monotonic() + timeout_s
+    while (answer := remoting.call(address, code, ext)).code != 0:
+        if time.monotonic() > deadline_s:
+            raise SystemExit(f"{address} refused request {code} for {timeout_s:g} s: {answer.code} {answer.remark}")
+        time.sleep(ASK_AGAIN_S)
+    return answer
 
 
 @contextmanager
@@ -141,7 +153,7 @@ def _broker(make: str, directory: Path, namesrv: str, settings: dict[str, object
 
 
 def _has_replica(master: str) -> bool:
-    links = remoting.call(master, GET_HA_STATUS).json()["haConnectionInfo"]
+    links = ask(master, GET_HA_STATUS).json()["haConnectionInfo"]
     return any(link["inSync"] and link["slaveAckOffset"] >= 0 for link in links)
 
 

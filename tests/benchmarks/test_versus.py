@@ -17,6 +17,7 @@ from benchmarks.versus import paced, report
 from benchmarks.versus.driving import failures, latencies
 from benchmarks.versus.loads import GOALS, LOADS, MAIN
 from benchmarks.versus.results import Record, Results, load_file, ratio, save_file
+from benchmarks.versus.sides import ask
 from benchmarks.versus_java import parse
 
 
@@ -152,25 +153,39 @@ def test_the_paced_driver_times_answers_of_a_real_socket(tmp_path: Path) -> None
     assert 0 < median_us <= high_us
 
 
+def test_a_broker_that_refuses_is_asked_again() -> None:
+    """A busy one refuses without a body: that is no figure, and no JSON."""
+    codes = [2, 1, 0]
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=_accept, args=(server, codes), daemon=True).start()
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        assert ask(address, 28).code == 0
+        assert codes == []
+        codes += [2] * 1_000
+        with pytest.raises(SystemExit, match=r"refused request 28 for 0\.2 s: 2"):
+            ask(address, 28, timeout_s=0.2)
+
+
 _ROOT = Path(__file__).parents[2]
 
 
-def _accept(server: socket.socket) -> None:
+def _accept(server: socket.socket, codes: list[int] | None = None) -> None:
     while True:
         try:
             connection, _ = server.accept()
         except OSError:
             return
-        threading.Thread(target=_answer, args=(connection,), daemon=True).start()
+        threading.Thread(target=_answer, args=(connection, codes), daemon=True).start()
 
 
-def _answer(connection: socket.socket) -> None:
+def _answer(connection: socket.socket, codes: list[int] | None) -> None:
+    """`codes` are those of the next answers; all others have code 0."""
     received = b""
     with connection, contextlib.suppress(ConnectionError):
         while data := connection.recv(1 << 16):
             received += data
             while len(received) > 8 and len(received) >= (end := 4 + int.from_bytes(received[:4], "big")):
                 header = json.loads(received[8 : 8 + int.from_bytes(received[5:8], "big")])
-                text = json.dumps({"code": 0, "opaque": header["opaque"]}).encode()
+                text = json.dumps({"code": codes.pop(0) if codes else 0, "opaque": header["opaque"]}).encode()
                 connection.sendall((4 + len(text)).to_bytes(4, "big") + len(text).to_bytes(4, "big") + text)
                 received = received[end:]
