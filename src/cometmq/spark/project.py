@@ -3,11 +3,14 @@
     DIR/spark-pipeline.yml             what belongs to it, and where it keeps checkpoints
         transformations/messages.py    topic -> table of its messages -> counts -> topic of counts
         transformations/latest.sql     a view in SQL on the same table
-        run.sh                         finds Java, sets what a second run needs, runs
+        conf/spark-defaults.conf       what the session needs; a second run above all
+        conf/log4j2.properties         errors only
+        run.sh                         finds Java, runs
         README.md
 
 A second run must find the tables of the first, so tables are kept in a catalog on disk (Spark's own with Derby, no
-server); with the catalog in memory that is the default, the second run fails.
+server); with the catalog in memory that is the default, the second run fails. That is said in a file: of more than ten
+`--conf` on the command line Spark 4.3 hands only the last ones to the session that a local run starts.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ libraries:
       include: transformations/**
 configuration:
   spark.sql.session.timeZone: UTC
+  spark.sql.shuffle.partitions: "4"
 """
 
 PYTHON: Final = '''\
@@ -68,6 +72,35 @@ FROM messages
 GROUP BY tags
 """
 
+CONF: Final = """\
+# The catalog on disk is what makes a second run go on where the first stopped.
+spark.sql.catalogImplementation   hive
+spark.sql.warehouse.dir           {folder}/warehouse
+spark.driver.extraJavaOptions     -Dderby.system.home={folder}/storage
+# A local run needs no page of its own and is reached by nobody else.
+spark.ui.enabled                  false
+spark.ui.showConsoleProgress      false
+spark.driver.bindAddress          127.0.0.1
+spark.driver.host                 127.0.0.1
+spark.connect.grpc.binding.address 127.0.0.1
+"""
+
+LOG: Final = """\
+rootLogger.level = error
+rootLogger.appenderRef.console.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{{HH:mm:ss}} %p %c{{1}}: %m%n%ex
+# Spark takes the level of this one for all others.
+logger.shell.name = org.apache.spark.api.python.PythonGatewayServer
+logger.shell.level = error
+# A run that ends asks once more for the session that it has just closed.
+logger.closing.name = org.apache.spark.sql.connect.utils.ErrorUtils
+logger.closing.level = off
+"""
+
 RUN: Final = """\
 #!/bin/sh
 # ./run.sh runs what is new; ./run.sh dry-run only checks; further arguments go to spark-pipelines.
@@ -76,14 +109,11 @@ cd "$(dirname "$0")"
 PYSPARK_PYTHON="${{PYSPARK_PYTHON:-{python}}}"
 JAVA_HOME="$("$PYSPARK_PYTHON" -m cometmq.spark.java)"
 PATH="$(dirname "$PYSPARK_PYTHON"):$PATH"
-export PYSPARK_PYTHON JAVA_HOME PATH
+SPARK_CONF_DIR="$PWD/conf"
+export PYSPARK_PYTHON JAVA_HOME PATH SPARK_CONF_DIR
 command="${{1:-run}}"
 [ $# -eq 0 ] || shift
-# The catalog on disk is what makes a second run go on where the first stopped.
-exec spark-pipelines "$command" --remote "${{SPARK_REMOTE:-local}}" \\
-    --conf spark.sql.catalogImplementation=hive \\
-    --conf spark.sql.warehouse.dir="$PWD/warehouse" \\
-    --conf spark.driver.extraJavaOptions="-Dderby.system.home=$PWD/storage" "$@"
+exec spark-pipelines "$command" --remote "${{SPARK_REMOTE:-local}}" "$@"
 """
 
 README: Final = """\
@@ -125,6 +155,8 @@ def write_project(folder: Path, *, namesrv: str, topic: str, target: str, python
         "spark-pipeline.yml": SPEC,
         "transformations/messages.py": PYTHON,
         "transformations/latest.sql": SQL,
+        "conf/spark-defaults.conf": CONF,
+        "conf/log4j2.properties": LOG,
         "run.sh": RUN,
         "README.md": README,
     }
