@@ -69,6 +69,7 @@ HOT_MODULES: tuple[str, ...] = (
     "src/cometmq/store/store.py",
     "src/cometmq/wire/batch.py",
     "src/cometmq/wire/command.py",
+    "src/cometmq/wire/extfields.py",
     "src/cometmq/wire/frame.py",
     "src/cometmq/wire/hashing.py",
     "src/cometmq/wire/headers/hot.py",

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cometmq.wire.hashing import crc31, java_string_hash
+from cometmq.wire.hashing import crc31, hash_on, java_string_hash
 
 
 @pytest.mark.parametrize(
@@ -30,6 +30,13 @@ def test_string_hash_runs_over_utf16_units(text: str) -> None:
     for unit in units:
         value = (31 * value + unit) % 2**32
     assert java_string_hash(text) == (value - 2**32 if value >= 2**31 else value)
+
+
+@given(st.text("0123456789ABCDEF", min_size=28, max_size=60), st.text(min_size=1, max_size=8))
+def test_string_hash_of_ids_with_a_common_beginning_is_that_of_the_whole(identifier: str, topic: str) -> None:
+    for text in (identifier, f"{identifier[:-4]}0001", identifier):
+        whole = hash_on(0, f"{topic}#{text}\u540d")  # not ASCII: taken as a whole
+        assert hash_on(hash_on(0, f"{topic}#"), text) * 31 + 0x540D & 0xFFFFFFFF == whole & 0xFFFFFFFF
 
 
 def test_lone_surrogate_counts_as_one_unit() -> None:

@@ -44,6 +44,7 @@ RECORD_BYTES_OVER_BODY: Final = 64 << 10
 # elsewhere instead of pressing on a disk that does not keep up.
 BUSY_AFTER_STALL_S: Final = 0.1
 SLOW_PUT_S: Final = 0.5
+QUICK_PUT_S: Final = 0.001
 # From here on one write is cheaper than a fault for every page of the map.
 RAW_PWRITE_BYTES: Final = 16 << 10
 
@@ -100,7 +101,7 @@ class CommitLog:
 
     @property
     def busy(self) -> bool:
-        return self._monotonic() < self._busy_until_s
+        return self._busy_until_s > 0 and self._monotonic() < self._busy_until_s
 
     def refresh(self) -> None:
         """Take over what loading, recovery or cutting made of the segments."""
@@ -377,6 +378,10 @@ class CommitLog:
         if largest > figures.largest_bytes:
             figures.largest_bytes = largest
         elapsed_s = self._monotonic() - began_s
+        if elapsed_s <= QUICK_PUT_S and elapsed_s <= figures.longest_s and elapsed_s <= self.busy_s:
+            # Nearly every put ends here.
+            figures.times[0] += 1
+            return
         figures.took(elapsed_s)
         if elapsed_s > SLOW_PUT_S:
             log.warning("put slowly took_ms=%.0f messages=%d bytes=%d", elapsed_s * 1000, messages, count)

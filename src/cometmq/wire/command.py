@@ -6,7 +6,7 @@ A frame is
 
 and the header has two forms. Type 0 is a JSON object (`json_header.py`). Type 1, "ROCKETMQ", is binary:
 
-    code:2 language:1 version:2 opaque:4 flag:4  R:4 remark:R  E:4 { key length:2 key value length:4 value }*
+    code:2 language:1 version:2 opaque:4 flag:4  R:4 remark:R  E:4 ext fields:E        (`extfields.py`)
 
 Integers are big-endian and signed. A response repeats its request's opaque and form and has flag bit 0 set;
 bit 1 marks a one-way request. Values of ext fields are always text. An empty text cannot be told from an absent
@@ -22,7 +22,9 @@ import msgspec
 
 from cometmq.errors import WireError
 from cometmq.wire.codes import LANGUAGE_CODES, LANGUAGE_NAMES, POP_CODE_BY_LOW_16_BITS
-from cometmq.wire.json_header import EXT_FIELDS_MAX, LANGUAGE_UNKNOWN, read_json_header
+from cometmq.wire.extfields import decode_ext, encode_ext, text_at
+from cometmq.wire.integers import COMPILED, u32_at
+from cometmq.wire.json_header import LANGUAGE_UNKNOWN, read_json_header
 
 JSON: Final = 0
 ROCKETMQ: Final = 1
@@ -37,10 +39,9 @@ HEADER_BYTES_MAX: Final = 1 << 20
 
 _LANGUAGE_MEMBERS: Final = {code: b'"language":"%b",' % name.encode() for code, name in LANGUAGE_NAMES.items()}
 
-_FIXED: Final = Struct(">hBhiii")
+_FIXED: Final = Struct(">hBhiiiI")
 _HEAD: Final = Struct(">iIhBhiii")
 _WORDS: Final = Struct(">II")
-_KEY: Final = Struct(">H")
 _VALUE: Final = Struct(">I")
 
 
@@ -117,8 +118,9 @@ def decode(data: bytes, start: int, end: int) -> Command:
     """Read the command in `data[start:end]`, a frame without its length word."""
     if end - start < 4:
         raise WireError(f"frame of {end - start} bytes has no header word")
-    form = data[start]
-    header_bytes = (data[start + 1] << 16) | (data[start + 2] << 8) | data[start + 3]
+    word = u32_at(data, start) if COMPILED else int.from_bytes(data[start : start + 4], "big")
+    form = word >> 24
+    header_bytes = word & 0xFFFFFF
     body_start = start + 4 + header_bytes
     if body_start > end:
         raise WireError(f"header of {header_bytes} bytes does not fit a frame of {end - start} bytes")
@@ -156,47 +158,23 @@ def _decode_binary(data: bytes, start: int, body_start: int, end: int) -> Comman
     opaque: int
     flag: int
     remark_bytes: int
-    code, language, version, opaque, flag, remark_bytes = _FIXED.unpack_from(data, start)
-    position = start + 17
+    ext_bytes: int
+    code, language, version, opaque, flag, remark_bytes, ext_bytes = _FIXED.unpack_from(data, start)
+    position = start + 21
     remark: str | None = None
     if remark_bytes != 0:
+        position -= 4
         if remark_bytes < 0 or position + remark_bytes + 4 > body_start:
             raise WireError(f"remark of {remark_bytes} bytes does not fit a header of {body_start - start} bytes")
-        remark = _text(data, position, position + remark_bytes)
-        position += remark_bytes
-    ext_bytes: int = int.from_bytes(data[position : position + 4], "big")
-    position += 4
+        remark = text_at(data, position, position + remark_bytes)
+        position += remark_bytes + 4
+        ext_bytes = int.from_bytes(data[position - 4 : position], "big")
     if position + ext_bytes > body_start:
         raise WireError(f"ext section of {ext_bytes} bytes does not fit a header of {body_start - start} bytes")
-    ext = _decode_ext(data, position, position + ext_bytes) if ext_bytes else {}
+    ext = decode_ext(data, position, position + ext_bytes) if ext_bytes else {}
     if not flag & FLAG_RESPONSE:
         code = POP_CODE_BY_LOW_16_BITS.get(code, code)
     return Command(code, language, version, opaque, flag, remark, ext, data[body_start:end], ROCKETMQ)
-
-
-def _decode_ext(data: bytes, position: int, end: int) -> dict[str, str]:
-    ext: dict[str, str] = {}
-    while position < end:
-        value_word = position + 2 + (data[position] << 8 | data[position + 1] if position + 2 <= end else 0)
-        value_start = value_word + 4
-        if value_start > end:
-            raise WireError(f"ext key at byte {position} runs over the ext section, which ends at {end}")
-        value_end = value_start + int.from_bytes(data[value_word:value_start], "big")
-        if value_end > end:
-            raise WireError(f"ext value at byte {value_start} runs over the ext section, which ends at {end}")
-        if value_end > value_start and value_word > position + 2:
-            ext[_text(data, position + 2, value_word)] = _text(data, value_start, value_end)
-            if len(ext) > EXT_FIELDS_MAX:
-                raise WireError(f"header has over {EXT_FIELDS_MAX} ext fields")
-        position = value_end
-    return ext
-
-
-def _text(data: bytes, start: int, end: int) -> str:
-    try:
-        return data[start:end].decode()
-    except UnicodeDecodeError:
-        raise WireError(f"text at byte {start} is not UTF-8") from None
 
 
 def encode(command: Command) -> bytes:
@@ -232,7 +210,7 @@ def _encode_json(command: Command, body_bytes: int) -> bytes:
 
 def _encode_binary(command: Command, body_bytes: int) -> bytes:
     remark = command.remark.encode() if command.remark else b""
-    ext = _encode_ext(command.ext)
+    ext = encode_ext(command.ext)
     header_bytes = 21 + len(remark) + len(ext)
     if header_bytes > HEADER_BYTES_MAX:
         raise WireError(f"header of {header_bytes} bytes, the limit is {HEADER_BYTES_MAX}")
@@ -247,20 +225,4 @@ def _encode_binary(command: Command, body_bytes: int) -> bytes:
         command.flag,
         len(remark),
     )
-    return b"%b%b%b%b" % (head, remark, _VALUE.pack(len(ext)), ext)
-
-
-def _encode_ext(fields: dict[str, str]) -> bytes:
-    parts: list[bytes] = []
-    for name, text in fields.items():
-        if not name or not text:
-            continue
-        key = name.encode()
-        value = text.encode()
-        if len(key) > 0x7FFF:
-            raise WireError(f"ext field name of {len(key)} bytes, the limit is {0x7FFF}")
-        parts.append(_KEY.pack(len(key)))
-        parts.append(key)
-        parts.append(_VALUE.pack(len(value)))
-        parts.append(value)
-    return b"".join(parts)
+    return b"".join((head, remark, _VALUE.pack(len(ext)), ext))

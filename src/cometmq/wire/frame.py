@@ -15,6 +15,7 @@ from typing import Final
 
 from cometmq.errors import WireError
 from cometmq.wire.command import Command, decode
+from cometmq.wire.integers import COMPILED, u32_at
 
 FRAME_BYTES_MAX: Final = 16_777_216
 
@@ -58,9 +59,7 @@ class FrameSplitter:
         position = 0
         size = len(data)
         while size - position >= 4:
-            length = (
-                (data[position] << 24) | (data[position + 1] << 16) | (data[position + 2] << 8) | data[position + 3]
-            )
+            length = u32_at(data, position) if COMPILED else int.from_bytes(data[position : position + 4], "big")
             if length + 4 > self._frame_bytes_max or length < 4:
                 raise WireError(
                     f"frame length word is {length:#010x}, a frame has 4 to {self._frame_bytes_max - 4} bytes after it"

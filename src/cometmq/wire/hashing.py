@@ -21,6 +21,12 @@ _UNITS_MAX: Final = 256
 # 31**255, ..., 31**1, 31**0 modulo 2**32: the weights of the units of a text, from its first to its last.
 _POWERS: Final = tuple(pow(31, exponent, 1 << 32) for exponent in range(_UNITS_MAX - 1, -1, -1))
 
+# A unique id has 32 or 56 characters.
+_ID_CHARACTERS_MIN: Final = 32
+_ID_CHANGING: Final = 12
+_BEGINNINGS_MAX: Final = 1_024
+_beginnings: Final[dict[str, tuple[int, int]]] = {}
+
 
 def java_string_hash(text: str) -> int:
     """What `text.hashCode()` gives in Java: -2**31 to 2**31 - 1."""
@@ -44,17 +50,35 @@ def hash_on(seed: int, text: str) -> int:
 
 
 def _hash_by_powers(seed: int, text: str) -> int:
-    """The same without a loop in Python: interpreted, 1.5 us for 32 characters against 3.2 us."""
+    """The same without a loop in Python: interpreted, 1.2 us for 32 characters against 3.2 us.
+
+    Of a unique id only the last 12 characters change: with the sum of the others kept, 1 us for 32 or 56 of them.
+    """
     if not text:
         return seed
     units: bytes | memoryview
-    if text.isascii():
+    if not text.isascii():
+        units = memoryview(text.encode("utf-16", "surrogatepass")[2:]).cast("H")
+    elif len(text) < _ID_CHARACTERS_MIN:
         units = text.encode()
     else:
-        units = memoryview(text.encode("utf-16", "surrogatepass")[2:]).cast("H")
+        beginning = text[:-_ID_CHANGING]
+        known = _beginnings.get(beginning)
+        weight, before = _add_beginning(beginning) if known is None else known
+        seed = seed * weight + before
+        units = text[-_ID_CHANGING:].encode()
     powers = _POWERS[_UNITS_MAX - len(units) :]
-    value: int = sum(map(mul, units, powers), seed * 31 * powers[0]) & 0xFFFFFFFF
+    value: int = (sum(map(mul, units, powers)) + seed * 31 * powers[0]) & 0xFFFFFFFF
     return value - ((value & 0x80000000) << 1)
+
+
+def _add_beginning(text: str) -> tuple[int, int]:
+    """What a hash before this text is multiplied by, and what is added to it."""
+    if len(_beginnings) >= _BEGINNINGS_MAX:
+        _beginnings.clear()
+    powers = _POWERS[_UNITS_MAX - len(text) :]
+    known = _beginnings[text] = (31 * powers[0] & 0xFFFFFFFF, sum(map(mul, text.encode(), powers)) & 0xFFFFFFFF)
+    return known
 
 
 def crc31(data: bytes | bytearray | memoryview) -> int:

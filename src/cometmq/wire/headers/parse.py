@@ -23,7 +23,8 @@ UPPER: Final = "UPPER"
 DIGITS_MAX: Final = 40
 VALUE_SHOWN_CHARS_MAX: Final = 64
 
-_SMALL: Final[dict[str, int]] = {str(number): number for number in range(256)}
+SMALL: Final[dict[str, int]] = {str(number): number for number in range(256)}
+BOOLS: Final[dict[str, bool]] = {"true": True, "false": False}
 
 
 def parse_integer(text: str, low: int, high: int) -> int:
@@ -67,7 +68,7 @@ def need_text(header: str, ext: dict[str, str], field: str) -> str:
 def need_i32(header: str, ext: dict[str, str], field: str) -> int:
     text = ext.get(field)
     # Nearly every value is a small number: interpreted, 0.2 us less for each of the five in a send.
-    small = _SMALL.get(text) if text is not None else None
+    small = SMALL.get(text) if text is not None else None
     if small is not None:
         return small
     # Or a short one: three checks instead of a call and six.
