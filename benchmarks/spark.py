@@ -26,29 +26,21 @@ Topics are filled once and kept in `--keep`. `--json` adds to what the file has,
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import shutil
 import statistics
-import subprocess
-import sys
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from benchmarks.spark_topics import QUEUES, STREAM_TOPIC, TOPIC, Filled, KafkaBroker, kafka_jars, trickle_command
-from cometmq.spark import session
-from cometmq.spark.pipelines import archive, audit
-from tests.compat.harness.build import REPO
+from benchmarks.spark_bench import COLUMNS, Bench, Figure, Timed
+from benchmarks.spark_streams import archiving, latency, parquet_sink
+from benchmarks.spark_topics import QUEUES, TOPIC, Filled, KafkaBroker
+from cometmq.spark.pipelines import audit
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 PARTS: Final = ("fill", "live", "store", "kafka", "archive", "audit", "latency", "scaling")
-# What Kafka's source has too: key, value, topic, partition, offset, timestamp.
-COLUMNS: Final = "topic,queueId,queueOffset,keys,body,storeTimestamp"
 OURS: Final = (
     "count(*) AS rows, sum(length(body)) AS bytes, max(queueOffset) AS last, count(keys) AS keys, "
     "max(storeTimestamp) AS newest, max(queueId) AS queue, max(topic) AS topic"
@@ -57,83 +49,6 @@ KAFKAS: Final = (
     "count(*) AS rows, sum(length(value)) AS bytes, max(offset) AS last, count(key) AS keys, "
     "max(timestamp) AS newest, max(partition) AS queue, max(topic) AS topic"
 )
-ROWS_PER_BATCH: Final = 1_000_000
-STREAM_S: Final = 20.0
-STREAM_PER_S: Final = 1000
-
-Figure = dict[str, Any]
-
-
-class Bench:
-    """What the parts share: session, arguments, figures so far."""
-
-    def __init__(self, args: argparse.Namespace, keep: Path, spark: SparkSession | None = None) -> None:
-        self.args = args
-        self.keep = keep
-        self.figures: dict[str, Figure] = {}
-        self.spark: SparkSession = spark or self._session()
-
-    def _session(self) -> SparkSession:
-        os.environ["PYSPARK_PYTHON"] = sys.executable
-        os.environ["PYTHONPATH"] = os.pathsep.join([str(REPO / "src"), str(REPO)])
-        conf = {"spark.driver.memory": "3g", "spark.local.dir": str(self.keep / "local"), **dict(self.args.conf)}
-        if {"fill", "kafka", "latency"} & set(self.args.only):
-            conf["spark.jars"] = ",".join(map(str, sorted(kafka_jars("source").glob("*.jar"))))
-        return session("cometmq-benchmark", master=self.args.master, conf=conf)
-
-    def topic(self, size: int) -> Filled:
-        return Filled(self.keep, self.args.messages, size).make_store()
-
-    def put(self, name: str, seconds: list[float], rows: int, size: int, **more: Any) -> None:
-        median = statistics.median(seconds)
-        figure: Figure = {"rows": rows, "seconds": [round(one, 2) for one in seconds]}
-        figure |= {"best_m_rows_per_s": round(rows / min(seconds) / 1e6, 3)}
-        figure |= {
-            "m_rows_per_s": round(rows / median / 1e6, 3),
-            "mb_bodies_per_s": round(rows * size / median / 1e6),
-            **more,
-        }
-        self.tell(name, figure)
-
-    def tell(self, name: str, figure: Figure) -> None:
-        self.figures[name] = figure
-        print(name, json.dumps(figure), flush=True)
-
-    def read(self, name: str, make: Callable[[], DataFrame], aggregate: str, filled: Filled, rounds: int) -> None:
-        """Reads it once to warm up, then `rounds` times."""
-        seconds, cpu_s = [], []
-        for _ in range(rounds + 1):
-            before_s, began_s = tree_cpu_s(), time.perf_counter()
-            row = make().selectExpr(*aggregate.split(", ")).collect()[0]
-            seconds.append(time.perf_counter() - began_s)
-            cpu_s.append(tree_cpu_s() - before_s)
-            assert row["rows"] == filled.count, (name, row)
-            assert row["keys"] == filled.count, (name, row)
-        self.put(
-            f"{name}/{filled.size}", seconds[1:], filled.count, filled.size,
-            first_s=round(seconds[0], 2), cpu_us_per_row=round(min(cpu_s[1:]) / filled.count * 1e6, 2),
-        )  # fmt: skip
-
-    def scratch(self, name: str) -> str:
-        path = self.keep / name
-        shutil.rmtree(path, ignore_errors=True)
-        return str(path)
-
-
-def tree_cpu_s() -> float:
-    """Processor time of this process and all below it: Spark, its workers, the servers."""
-    parents: dict[int, tuple[int, int]] = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = path.read_text().rsplit(")", 1)[1].split()
-        except OSError:
-            continue  # it has ended meanwhile
-        # Those of children that have ended count with their parent.
-        parents[int(path.parent.name)] = (int(fields[1]), sum(map(int, fields[11:15])))
-    known = {os.getpid()}
-    while found := {pid for pid, (parent, _) in parents.items() if parent in known and pid not in known}:
-        known |= found
-    return sum(parents[pid][1] for pid in known if pid in parents) / os.sysconf("SC_CLK_TCK")
 
 
 # Reads
@@ -177,7 +92,7 @@ def kafka(bench: Bench, filled: Filled) -> None:
             return bench.spark.read.format("kafka").options(**options).load()
 
         bench.read("kafka", frame, KAFKAS, filled, bench.args.rounds)
-        _parquet_sink(bench, "kafka to parquet sink", filled, "kafka", options)
+        parquet_sink(bench, "kafka to parquet sink", filled, "kafka", options)
         broker.stop()
 
 
@@ -210,79 +125,25 @@ def _in_pieces(frame: DataFrame, count: int) -> DataFrame:
     return frame.coalesce(count) if count < QUEUES else frame
 
 
-# Into Parquet
-
-
-def archiving(bench: Bench, filled: Filled) -> None:
-    with filled.served() as namesrv:
-        seconds, cpu_s = [], []
-        for _ in range(2):
-            root = bench.scratch("archive")
-            before_s, began_s = tree_cpu_s(), time.perf_counter()
-            done = archive(bench.spark, namesrv=namesrv, topics=TOPIC, root=root, rows_per_batch=ROWS_PER_BATCH)
-            seconds.append(time.perf_counter() - began_s)
-            cpu_s.append(tree_cpu_s() - before_s)
-            assert done.figures["rows"] == filled.count, done
-        bench.put(
-            f"archive/{filled.size}", seconds[1:], filled.count, filled.size,
-            first_s=round(seconds[0], 2), files=done.figures["files"], parquet_mb=round(done.figures["bytes"] / 1e6),
-            cpu_us_per_row=round(cpu_s[1] / filled.count * 1e6, 2),
-        )  # fmt: skip
-        shutil.rmtree(root)
-        options = {"namesrvAddr": namesrv, "subscribe": TOPIC, "startingOffsets": "earliest"}
-        _parquet_sink(bench, "cometmq to parquet sink", filled, "cometmq", options)
-
-
-def _parquet_sink(bench: Bench, name: str, filled: Filled, kind: str, options: dict[str, str]) -> None:
-    """A stream that takes all there is, into Spark's own Parquet files. Warmed by a batch write of a part."""
-    target = bench.scratch("parquet")
-    bench.spark.read.format(kind).options(**options).load().limit(filled.count // 10).write.parquet(target + "/warm")
-    stream = bench.spark.readStream.format(kind).options(**options, maxOffsetsPerTrigger=ROWS_PER_BATCH).load()
-    writer = stream.writeStream.format("parquet").option("path", target + "/data")
-    writer = writer.option("checkpointLocation", target + "/checkpoint").trigger(availableNow=True)
-    before_s, began_s = tree_cpu_s(), time.perf_counter()
-    query = writer.start()
-    query.awaitTermination()
-    seconds = time.perf_counter() - began_s
-    cpu_us = (tree_cpu_s() - before_s) / filled.count * 1e6
-    rows = sum(one["numInputRows"] for one in query.recentProgress)
-    assert rows == filled.count, rows
-    size = sum(path.stat().st_size for path in Path(target, "data").glob("*.parquet"))
-    bench.put(
-        f"{name}/{filled.size}",
-        [seconds],
-        rows,
-        filled.size,
-        parquet_mb=round(size / 1e6),
-        cpu_us_per_row=round(cpu_us, 2),
-    )
-    shutil.rmtree(target)
-
-
 # The rest
 
 
 def auditing(bench: Bench, filled: Filled) -> None:
-    seconds, cpu_s = [], []
+    timed = Timed()
     for _ in range(bench.args.rounds + 1):
-        before_s, began_s = tree_cpu_s(), time.perf_counter()
-        done, findings = audit(bench.spark, store=str(filled.store))
-        seconds.append(time.perf_counter() - began_s)
-        cpu_s.append(tree_cpu_s() - before_s)
+        with timed:
+            done, findings = audit(bench.spark, store=str(filled.store))
         assert not findings, findings[:3]
         assert done.figures["messages"] == filled.count, done
     used = _log_bytes_used(filled)
-    median = statistics.median(seconds[1:])
-    figure = {"seconds": [round(one, 2) for one in seconds[1:]], "first_s": round(seconds[0], 2)}
-    figure |= {"log_mb": round(used / 1e6), "mb_log_per_s": round(used / median / 1e6)}
-    bench.tell(
-        f"audit/{filled.size}",
-        {
-            **figure,
-            "best_mb_log_per_s": round(used / min(seconds[1:]) / 1e6),
-            "mb_log_per_cpu_s": round(used / min(cpu_s[1:]) / 1e6),
-        },
-    )
+    figure: Figure = {"seconds": [round(one, 2) for one in timed.seconds], "first_s": round(timed.first_s, 2)}
+    figure |= {
+        "log_mb": round(used / 1e6),
+        "mb_log_per_s": round(used / statistics.median(timed.seconds) / 1e6),
+        "best_mb_log_per_s": round(used / min(timed.seconds) / 1e6),
+        "mb_log_per_cpu_s": round(used / timed.least_cpu_s / 1e6),
+    }
+    bench.tell(f"audit/{filled.size}", figure)
 
 
 def _log_bytes_used(filled: Filled) -> int:
@@ -292,48 +153,6 @@ def _log_bytes_used(filled: Filled) -> int:
     directory = StoreDirectory.at(str(filled.store), "store")
     found = [directory.units(topic, queue)[1] for topic, queue in directory.queues(lambda topic: topic == TOPIC)]
     return sum(int(units["size"].sum()) for units in found)
-
-
-def latency(bench: Bench, filled: Filled) -> None:
-    with filled.served() as namesrv:
-        options = {"namesrvAddr": namesrv, "subscribe": STREAM_TOPIC, "columns": COLUMNS}
-        command = trickle_command(namesrv, STREAM_PER_S, STREAM_S + 25, filled.size)
-        _stream(bench, f"latency cometmq/{filled.size}", "cometmq", options, command)
-    with KafkaBroker(filled.directory / "kafka") as broker:
-        broker.start()
-        options = {"kafka.bootstrap.servers": broker.address, "subscribe": STREAM_TOPIC}
-        command = broker.trickle(STREAM_PER_S, STREAM_S + 25, filled.size)
-        _stream(bench, f"latency kafka/{filled.size}", "kafka", options, command)
-        broker.stop()
-
-
-def _stream(bench: Bench, name: str, kind: str, options: dict[str, str], producer: list[str]) -> None:
-    """Micro-batches one after the other into a sink that does nothing; those of the last `STREAM_S` count."""
-    with tempfile.TemporaryDirectory(dir=bench.keep) as folder:
-        sender = subprocess.Popen(producer, stdout=subprocess.DEVNULL, cwd=REPO)
-        try:
-            stream = bench.spark.readStream.format(kind).options(**options, startingOffsets="earliest").load()
-            query = stream.writeStream.format("noop").option("checkpointLocation", folder).start()
-            progress: dict[int, Any] = {}
-            settled_s = time.monotonic() + 15
-            while time.monotonic() < settled_s + STREAM_S:
-                time.sleep(0.5)
-                for one in query.recentProgress:
-                    if time.monotonic() > settled_s and one["numInputRows"]:
-                        progress[one["batchId"]] = one
-            query.stop()
-        finally:
-            sender.terminate()
-            sender.wait()
-    times = sorted(one["durationMs"]["triggerExecution"] for one in list(progress.values())[20:])
-    rows = sum(one["numInputRows"] for one in progress.values())
-    figure = {
-        "batches": len(times),
-        "rows": rows,
-        "p50_ms": times[len(times) // 2],
-        "p95_ms": times[len(times) * 95 // 100],
-    }
-    bench.tell(name, figure)
 
 
 RUN: Final[dict[str, Callable[[Bench, Filled], None]]] = {
@@ -374,9 +193,6 @@ def main(args: list[str] | None = None, spark: SparkSession | None = None) -> di
         finally:
             if spark is None:
                 bench.spark.stop()
-    if told.json:
-        before = json.loads(told.json.read_text()) if told.json.exists() else {}
-        told.json.write_text(json.dumps({**before, **bench.figures}, indent=1, sort_keys=True) + "\n")
     return bench.figures
 
 

@@ -1,15 +1,33 @@
-"""What the benchmark of the Spark formats is told, and what it fills topics with."""
+"""The benchmark of the Spark formats, small: every row is read, and pieces of it add to one file."""
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from benchmarks.spark import main
 from benchmarks.spark_topics import bodies
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 pytestmark = pytest.mark.spark
+
+
+def test_pieces_without_kafka_add_their_figures_to_one_file(spark: SparkSession, tmp_path: Path) -> None:
+    told = ["--messages", "2000", "--bodies", "256", "--rounds", "1", "--keep", str(tmp_path / "keep")]
+    file = tmp_path / "figures.json"
+    main([*told, "--only", "audit", "--json", str(file)], spark)
+    main([*told, "--only", "archive", "--json", str(file)], spark)
+    figures = json.loads(file.read_text())
+    streams = {"archive/256", "cometmq to parquet sink/256"}
+    assert figures.keys() == {*streams, "audit/256"}
+    assert {figures[name]["rows"] for name in streams} == {2000}
+    assert all(min(figures[name]["in_batches_s"]) > 0 for name in streams)
+    assert figures["audit/256"]["log_mb"] == 1
 
 
 def test_a_part_that_does_not_exist_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

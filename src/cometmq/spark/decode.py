@@ -63,7 +63,7 @@ _HEAD: Final = np.dtype(
     ]
 )
 _SIZE: Final = Struct(">i")
-_HEX: Final = np.array([list(b"%02X" % value) for value in range(256)], dtype=np.uint8)
+_HEX: Final = np.frombuffer(b"".join(b"%02X" % value for value in range(256)), np.uint16)
 
 
 class Records:
@@ -322,10 +322,16 @@ class _Pairs:
         return values.take(pa.array(found, mask=found < 0))
 
     def _named(self, name: bytes) -> Ints:
-        """The pairs of that name; letter by letter, each looked at only where those before are right."""
+        """The pairs of that name; up to eight letters at a time, looked at only where those before are right."""
         pairs: Ints = np.flatnonzero(self._middles - self._starts == len(name))
-        for at, letter in enumerate(name):
-            pairs = pairs[self._packed[self._starts[pairs] + at] == letter]
+        at = 0
+        while at < len(name) and len(pairs):
+            width = 1 << min(3, (len(name) - at).bit_length() - 1)
+            # Whole numbers at every byte, wherever a name may begin: faster than letter by letter.
+            anywhere = np.ndarray((len(self._packed) - width + 1,), f"<u{width}", self._packed, 0, (1,))
+            wanted = int.from_bytes(name[at : at + width], "little")
+            pairs = pairs[anywhere[self._starts[pairs] + at] == wanted]
+            at += width
         return pairs
 
 
@@ -372,8 +378,10 @@ def _bodies(rows: Rows, inflate: bool) -> pa.Array:
 def _offset_ids(rows: Rows) -> pa.Array:
     if rows.is_v6:
         return pa.array([_offset_id(rows, row) for row in range(len(rows))], pa.string())
-    places = rows.starts[:, None] + np.concatenate((np.arange(64, 72), np.arange(28, 36)))
-    text = _HEX[rows.octets[places]].reshape(-1)
+    halves = np.empty((len(rows), 2), ">u8")
+    halves[:, 0] = rows.fields["storeHost"]
+    halves[:, 1] = rows.fields["commitLogOffset"].view(np.uint64)
+    text = _HEX[halves.view(np.uint8)]
     offsets = np.arange(len(rows) + 1, dtype=np.int32) * 32
     return pa.Array.from_buffers(pa.string(), len(rows), [None, pa.py_buffer(offsets), pa.py_buffer(text)])
 
