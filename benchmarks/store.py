@@ -6,7 +6,8 @@
 Every figure stands beside a limit that is measured in the same run, on the same disk:
 
     append, batch, put    copying as many bytes into the same kind of map, without a record around them
-    group commit          fdatasync after a write of one page, one after the other
+    group commit          fdatasync after a write of one page, one after the other; `disk_busy` is the share of the time
+                          in which the fdatasync of a group was under way
     read                  pread of the same bytes
     recovery              CRC over the same bytes, which recovery cannot do without
 
@@ -31,7 +32,7 @@ from cometmq.clock import SystemClock
 from cometmq.net.loop import run
 from cometmq.store import commitlog
 from cometmq.store.background import Background
-from cometmq.store.disk import OsDisk
+from cometmq.store.disk import OsDisk, OsFile
 from cometmq.store.options import StoreOptions
 from cometmq.store.puts import AppendRequest
 from cometmq.store.results import GetStatus, PutStatus
@@ -47,6 +48,8 @@ PROPERTIES = (
     "UNIQ_KEY\x017F0000010C2B18B4AAC200000000{:04X}\x02KEYS\x01key{}\x02TAGS\x01TagA\x02"
     "CLUSTER\x01DefaultCluster\x02WAIT\x01true\x02"
 )
+# Figures that only some lines have.
+EXTRA = ("acks_per_fdatasync", "disk_busy", "messages_per_s")
 
 Figure = dict[str, Any]
 
@@ -64,8 +67,30 @@ class Timer:
         self.cpu_s = time.process_time() - self._cpu_s
 
 
-def open_store(root: str, **options: Any) -> Store:
-    return Store(StoreOptions(root_dir=root, segment_bytes=SEGMENT_BYTES, **options), OsDisk(), SystemClock())
+class TimedDisk(OsDisk):
+    """Notes how long syncs of the log are under way, until the thread that asked for one goes on."""
+
+    def __init__(self) -> None:
+        self.syncing_s = 0.0
+
+    def open(self, path: str, size: int, *, create: bool, allocate: bool, writable: bool = True) -> OsFile:
+        file = super().open(path, size, create=create, allocate=allocate, writable=writable)
+        sync = file.sync
+        if "commitlog" not in path:
+            return file
+
+        def timed_sync() -> None:
+            with Timer() as timer:
+                sync()
+            self.syncing_s += timer.wall_s
+
+        file.sync = timed_sync  # type: ignore[method-assign]
+        return file
+
+
+def open_store(root: str, disk: OsDisk | None = None, **options: Any) -> Store:
+    settings = StoreOptions(root_dir=root, segment_bytes=SEGMENT_BYTES, **options)
+    return Store(settings, disk or OsDisk(), SystemClock())
 
 
 def requests(count: int) -> list[AppendRequest]:
@@ -179,19 +204,21 @@ def measure_group_commit(root: str, count: int) -> list[Figure]:
     sync_rate = syncs_per_second(root)
 
     async def main() -> list[Figure]:
-        store = open_store(f"{root}/sync", flush_disk_type="SYNC_FLUSH")
+        disk = TimedDisk()
+        store = open_store(f"{root}/sync", disk, flush_disk_type="SYNC_FLUSH")
         background = Background(store, asyncio.get_running_loop().call_soon_threadsafe)
         background.start()
         producers = Producers(store, requests(count))
         with Timer() as timer:
             producers.start(WAITERS)
             await producers.done
-        flushes = store.flusher.flushes
+        flushes, syncing_s = store.flusher.flushes, disk.syncing_s
         background.stop()
         store.close()
         acks = rate(f"acks, {WAITERS} waiters", count, timer, sync_rate * WAITERS, "fdatasync/s * waiters", "acks/s")
         commits = rate("group commits", flushes, timer, sync_rate, "bare fdatasync", "fdatasync/s")
         commits["acks_per_fdatasync"] = round(count / flushes, 1)
+        commits["disk_busy"] = f"{syncing_s / timer.wall_s:.0%}"
         return [acks, commits]
 
     return run(main())
@@ -295,7 +322,7 @@ def main() -> None:
         return
     print(f"{'compiled' if compiled else 'interpreted'}, {arguments.messages} messages of {len(BODY)} bytes")
     for figure in figures:
-        extra = [f"{key} {figure[key]}" for key in ("acks_per_fdatasync", "messages_per_s") if key in figure]
+        extra = [f"{key} {figure[key]}" for key in EXTRA if key in figure]
         print(
             f"{figure['name']:26} {figure['rate']:>10} {figure['unit']:12} {figure['cpu_us']:>7} us cpu   "
             f"{figure['of_limit']:>6.1%} of {figure['limit']} ({figure['limit_name']}) {' '.join(extra)}"

@@ -68,6 +68,12 @@ def check_plain(data: bytes, check_crc: bool) -> None:
         assert [getattr(plain.scan, name) for name in SCANNED] == [getattr(scan, name) for name in SCANNED]
         assert not scan.properties.endswith("\0")
         assert "\0" not in scan.topic
+        assert plain.take(data, 0, check_crc, True)
+        if plain.has_spots:
+            spots = plain.spots
+            assert data[spots.keys_at : spots.keys_end].decode() == (find(scan.properties, "KEYS") or "")
+            assert data[spots.tag_at : spots.tag_end].decode() == (find(scan.properties, "TAGS") or "")
+            assert data[spots.unique_at : spots.unique_end].decode() == (find(scan.properties, "UNIQ_KEY") or "")
 
 
 def check_record(data: bytes, chance: random.Random) -> bool:

@@ -14,6 +14,7 @@ from cometmq.store.puts import AppendRequest
 from cometmq.store.results import PutStatus
 from cometmq.wire.batch import encode_batch
 from cometmq.wire.message import decode_record
+from cometmq.wire.sysflag import TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from tests.support.golden import StoreName, copy_golden_store, golden_messages, golden_store
 from tests.support.parts import GOLDEN_SIZES, ROOT, Parts, files_below
 
@@ -218,6 +219,35 @@ def test_what_is_deleted_of_queues_and_index_is_rebuilt(crashed: bool) -> None:
     disk.remove_dir(f"{ROOT}/consumequeue")
     disk.remove_dir(f"{ROOT}/index")
     again = Parts(disk, parts.clock, crashed=crashed)
+    assert state(again) == expected
+
+
+ODD_PROPERTIES = (
+    "",
+    "UNIQ_KEY\x01u{0}\x02",
+    "UNIQ_KEY\x01u{0}\x02KEYS\x01k{0}\x02TAGS\x01t\x02WAIT\x01true\x02",
+    "WAIT\x01true\x02TAGS\x01t\x02KEYS\x01k{0}\x02UNIQ_KEY\x01u{0}",
+    "UNIQ_KEY\x01u{0}\x02KEYS\x01k{0} l{0} m\x02TAGS\x01t\x02",
+    "KEYS\x01k{0}\x02KEYS\x01l{0}\x02TAGS\x01\x02",
+    "KEYS\x01ä{0}\x02TAGS\x01ö\x02UNIQ_KEY\x01u{0}\x02",
+    "note\x01ü\x02KEYS\x01k{0}\x02TAGS\x01t{0}\x02UNIQ_KEY\x01u{0}\x02no pair",
+)
+
+
+@pytest.mark.parametrize("sys_flag", [0, TRANSACTION_PREPARED, TRANSACTION_COMMIT, TRANSACTION_ROLLBACK])
+def test_whatever_properties_messages_have_the_same_is_built_from_them_again(sys_flag: int) -> None:
+    """A compiled recovery finds keys and tags in bytes; what was built at first was built from the texts."""
+    parts = Parts(index_entries=2000)
+    for number in range(40):
+        form = ODD_PROPERTIES[number * 3 % len(ODD_PROPERTIES)]
+        request = AppendRequest(f"T{number % 2}", number % 3, b"body", form.format(number), sys_flag=sys_flag)
+        result = parts.log.append(request)
+        assert result.status == PutStatus.OK
+        parts.dispatcher.appended(request, result)
+    expected = state(parts)
+    assert len(expected["index"]) == (0 if sys_flag == TRANSACTION_ROLLBACK else 1)
+    again = Parts(parts.killed(), parts.clock, index_entries=2000)
+    assert again.recovered.records == 40
     assert state(again) == expected
 
 

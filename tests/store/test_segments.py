@@ -3,13 +3,14 @@
 import random
 import sys
 import threading
+from typing import cast
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cometmq.errors import StoreError
-from cometmq.store.disk import DiskFull, OsDisk
+from cometmq.store.disk import DiskFull, File, OsDisk
 from cometmq.store.fakedisk import FakeDisk
 from cometmq.store.segments import AHEAD_AT_ONCE_BYTES_MAX, Segment, Segments
 from cometmq.wire.message import BLANK_BYTES
@@ -258,6 +259,38 @@ def test_cutting_removes_what_follows_and_zeroes_the_rest_on_disk() -> None:
     # On the device too: a record left behind the end must not come back after the next crash.
     left = disk.crash(1).read_bytes(f"{LOG_DIR}/{8192:020d}")
     assert left == b"x" * 5000 + bytes(3192)
+
+
+class ReadAhead:
+    """A file of which only the start was written, under a kernel that reads ahead, and takes that for data."""
+
+    path = "log"
+    size = 64 << 20
+    written = 100_000
+
+    def __init__(self) -> None:
+        self.reads = 0
+        self.cached_to = self.size
+
+    def pread(self, offset: int, count: int) -> bytes:
+        self.reads += 1
+        self.cached_to = max(self.cached_to, offset + count + (128 << 10))
+        return bytes(count)
+
+    def forget(self, offset: int) -> None:
+        self.cached_to = min(self.cached_to, offset)
+
+    def next_data(self, offset: int) -> int | None:
+        return offset if offset < min(self.size, max(self.written, self.cached_to)) else None
+
+
+def test_cutting_does_not_read_what_was_never_written() -> None:
+    file = ReadAhead()
+    segments = Segments(FakeDisk(), [LOG_DIR], file.size)
+    segments.segments.append(Segment(cast("File", file), 0))
+    segments.cut(1000)
+    assert segments.max_offset == 1000
+    assert 0 < file.reads <= 3
 
 
 def test_cutting_at_a_boundary_keeps_the_next_file_empty() -> None:

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cometmq.wire.hashing import crc31
+from cometmq.wire.hashing import crc31, hash_on
 from cometmq.wire.integers import i32_at, i64_at, u32_at
 from cometmq.wire.message import encode_blank, encode_host, encode_record, encode_topic
-from cometmq.wire.plainscan import PlainScan
+from cometmq.wire.plainscan import KeySpots, PlainScan
+from cometmq.wire.properties import find
 from cometmq.wire.scan import OK, scan_record
 from tests.support.records import SCANNED
 
@@ -78,3 +79,70 @@ def test_what_is_torn_or_cut_is_never_taken() -> None:
     assert not PlainScan().take(spoilt, 0, True)
     assert PlainScan().take(spoilt, 0, False)
     assert scan_record(spoilt, 0, len(spoilt), False).kind == OK
+
+
+def check_spots(properties: bytes, before: bytes = b"??") -> bool:
+    """Whether spots are found; if so, they must say what a reader of the text finds."""
+    spots = KeySpots()
+    data = before + properties + b"KEYS\x01behind\x02"
+    if not spots.look(data, len(before), len(before) + len(properties)):
+        return False
+    text = properties.decode("utf-8", "replace")
+    assert data[spots.unique_at : spots.unique_end].decode() == (find(text, "UNIQ_KEY") or "")
+    assert data[spots.keys_at : spots.keys_end].decode() == (find(text, "KEYS") or "")
+    assert data[spots.tag_at : spots.tag_end].decode() == (find(text, "TAGS") or "")
+    assert spots.unique_hash(-7, data) == hash_on(-7, find(text, "UNIQ_KEY") or "")
+    assert spots.keys_hash(1 << 31, data) == hash_on(-(1 << 31), find(text, "KEYS") or "")
+    assert b"\0" not in properties
+    assert "INNER_" not in {pair.split("\x01")[0][:6] for pair in text.split("\x02")}
+    return True
+
+
+PIECES = [
+    b"KEYS",
+    b"TAGS",
+    b"UNIQ_KEY",
+    b"INNER_BASE",
+    b"WAIT",
+    b"KEYSS",
+    b"\x01",
+    b"\x02",
+    b"a",
+    b" ",
+    b"\0",
+    b"\xc3\xa4",
+]
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=14), st.binary(max_size=3))
+def test_keys_in_the_bytes_are_those_of_the_text(pieces: list[bytes], before: bytes) -> None:
+    check_spots(b"".join(pieces), before)
+
+
+def test_keys_of_common_messages_are_found_in_their_bytes() -> None:
+    unique, key, tag = b"UNIQ_KEY\x017F0001\x02", b"KEYS\x01order-1\x02", b"TAGS\x01paid\x02"
+    others = b"a\x01\xc3\xa4\x02WAIT\x01\x02x\x01y\x01z"
+    for properties in (b"", unique, unique + key + tag + others, others + b"\x02" + tag + key, key[:-1]):
+        assert check_spots(properties), properties
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        b"KEYS\x01a b\x02",
+        b"KEYS\x01a\x02KEYS\x01b\x02",
+        b"TAGS\x01\x02",
+        b"TAGS\x01\xc3\xa4\x02",
+        b"INNER_MULTI_DISPATCH\x01q\x02",
+        b"a\x01b\0c\x02",
+        b"a\0\x01b\x02",
+        b"KEYS\x01a\x02rest",
+    ],
+    ids=["two keys", "a name twice", "no value", "not ASCII", "inner", "zero in value", "zero in name", "no pair"],
+)
+def test_where_the_bytes_are_not_enough_the_text_is_made(properties: bytes) -> None:
+    assert not check_spots(properties)
+    plain = PlainScan()
+    if plain.take(record(properties=properties), 0, True, True):
+        assert not plain.has_spots
+        assert plain.scan.properties == properties.decode()

@@ -35,6 +35,7 @@ from cometmq.store.puts import AppendRequest
 from cometmq.store.results import PutResult, PutStatus
 from cometmq.store.segments import Segment
 from cometmq.wire.hashing import java_string_hash
+from cometmq.wire.plainscan import PlainScan
 from cometmq.wire.properties import Property, find
 from cometmq.wire.scan import BAD, BLANK, HALF, OK, RecordScan, scan_record
 from cometmq.wire.sysflag import INNER_BATCH, TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_ROLLBACK
@@ -47,6 +48,7 @@ KEPT_MAX: Final = 1000
 INDEX_TRIES: Final = 3
 INDEX_RETRY_S: Final = 1.0
 _TAGS_CACHED_MAX: Final = 10_000
+_PLAIN_IN_BATCH_TOPIC: Final = "left out plain message of a batch topic topic=%s physical_offset=%d"
 _UNKNOWN_LEVEL_DELAY_MS: Final = 1000
 _UNIT_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 # A property inside the text, and at its start.
@@ -120,6 +122,7 @@ class Dispatcher:
         self._lmq: bool = options.lmq_enabled
         self._delays_ms: list[int] = parse_delay_levels(options.delay_levels)
         self._tag_codes: dict[str, int] = {}
+        self._tags: dict[bytes, tuple[str, int]] = {}
 
     @property
     def target(self) -> int:
@@ -382,6 +385,55 @@ class Dispatcher:
                 self._notify_light(light, topic, tags_code, store_time_ms, properties, queue_id)
         return True
 
+    @property
+    def takes_spots(self) -> bool:
+        """Whether `dispatch_spots` does all that `dispatch` does: whoever is told of arrivals wants the text."""
+        return self.on_arrival is None and not self._multi_dispatch
+
+    def dispatch_spots(self, plain: PlainScan, data: bytes) -> bool:
+        """`dispatch()` of a plain record in `data` whose text was not made."""
+        scan = plain.scan
+        spots = plain.spots
+        transaction = scan.sys_flag & TRANSACTION_MASK
+        tag = ""
+        tags_code = 0
+        if spots.tag_end > 0:
+            tag, tags_code = self._tag_of(data[spots.tag_at : spots.tag_end])
+        if (transaction == 0 or transaction == TRANSACTION_COMMIT) and not self._put_plain(scan, tags_code):
+            return True
+        if self._index_enabled and transaction != TRANSACTION_ROLLBACK:
+            try:
+                self._index.put_spots(scan.topic, scan.physical_offset, scan.store_timestamp_ms, data, spots, tag)
+                self._index_failures = 0
+            except (StoreError, OSError) as error:
+                return self._index_failed(error, scan.physical_offset)
+        return True
+
+    def _put_plain(self, scan: RecordScan, tags_code: int) -> bool:
+        """False: the record cannot be in any queue."""
+        if self._is_batch_topic(scan.topic):
+            log.error(_PLAIN_IN_BATCH_TOPIC, scan.topic, scan.physical_offset)
+            return True
+        offset, size = scan.physical_offset, scan.size
+        try:
+            self._queues.put(
+                scan.topic, scan.queue_id, offset, size, tags_code, scan.store_timestamp_ms, scan.queue_offset
+            )
+        except StoreError as error:
+            self.note_damage(Damage(offset, offset + size, str(error)))
+            return False
+        return True
+
+    def _tag_of(self, field: bytes) -> tuple[str, int]:
+        """The tag that these bytes are, and its code."""
+        known = self._tags.get(field)
+        if known is None:
+            if len(self._tags) >= _TAGS_CACHED_MAX:
+                self._tags.clear()
+            tag = field.decode()
+            known = self._tags[field] = (tag, java_string_hash(tag))
+        return known
+
     def _index_failed(self, error: Exception, physical_offset: int) -> bool:
         """True when it is time to give up: then nothing is indexed and the store takes no messages.
 
@@ -447,7 +499,7 @@ class Dispatcher:
         base = _number(find(properties, Property.INNER_BASE))
         count = _number(find(properties, Property.INNER_NUM))
         if base < 0 or count <= 0:
-            log.error("left out plain message of a batch topic topic=%s physical_offset=%d", topic, physical_offset)
+            log.error(_PLAIN_IN_BATCH_TOPIC, topic, physical_offset)
             return
         try:
             self._queues.put_batch(topic, queue_id, physical_offset, size, tags_code, store_time_ms, base, count)

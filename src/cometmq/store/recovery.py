@@ -283,38 +283,32 @@ class Recovery:
         result = self.result
         verify_property_crc = self._verify_property_crc
         dispatcher = self._dispatcher
-        flushed_ms = self._checkpoint.physic_time_ms if self._crashed else _FAR
-        block = _Block(segment)
+        block = _Block(segment, dispatcher)
         takes_plain = COMPILED and not verify_property_crc
         while True:
-            if takes_plain and block.take(position, check_crc):
-                scan = block.plain.scan
-            else:
-                scan = scan_record(view, position, limit, check_crc, verify_property_crc)
+            is_plain = takes_plain and block.take(position, check_crc)
+            scan = block.plain.scan if is_plain else scan_record(view, position, limit, check_crc, verify_property_crc)
             if scan.kind != OK or scan.physical_offset != start + position:
                 return position
-            if "\0" in scan.topic or scan.properties.endswith("\0"):
+            has_spots = is_plain and block.plain.has_spots
+            if not has_spots and self._is_torn(view, position, scan):
                 return position
-            if scan.store_timestamp_ms >= flushed_ms and "\0" in scan.properties:
-                end = position + scan.size
-                if _has_zero_sector(view, properties_at(view, position, scan.size), end):
-                    return position
             for _ in range(INDEX_TRIES):
-                if dispatcher.dispatch(
-                    scan.topic,
-                    scan.queue_id,
-                    scan.physical_offset,
-                    scan.size,
-                    scan.queue_offset,
-                    scan.sys_flag,
-                    scan.store_timestamp_ms,
-                    scan.properties,
-                ):
+                if block.dispatch() if has_spots else _dispatch(dispatcher, scan):
                     break
             result.records += 1
             result.last_valid = scan.physical_offset
             result.last_store_time_ms = scan.store_timestamp_ms
             position += scan.size
+
+    def _is_torn(self, view: memoryview, position: int, scan: RecordScan) -> bool:
+        """Whether topic or properties, which no CRC covers, have zeros that a power cut left."""
+        if "\0" in scan.topic or scan.properties.endswith("\0"):
+            return True
+        flushed_ms = self._checkpoint.physic_time_ms if self._crashed else _FAR
+        if scan.store_timestamp_ms < flushed_ms or "\0" not in scan.properties:
+            return False
+        return _has_zero_sector(view, properties_at(view, position, scan.size), position + scan.size)
 
     def _scan_at(self, segment: Segment, position: int, check_crc: bool) -> RecordScan:
         return scan_record(segment.view(), position, segment.size, check_crc, self._verify_property_crc)
@@ -353,12 +347,27 @@ class Recovery:
         return not self._crashed or scan.store_timestamp_ms < self._checkpoint.physic_time_ms
 
 
+def _dispatch(dispatcher: Dispatcher, scan: RecordScan) -> bool:
+    return dispatcher.dispatch(
+        scan.topic,
+        scan.queue_id,
+        scan.physical_offset,
+        scan.size,
+        scan.queue_offset,
+        scan.sys_flag,
+        scan.store_timestamp_ms,
+        scan.properties,
+    )
+
+
 class _Block:
     """A copy of a part of a segment, where plain records are looked for."""
 
-    def __init__(self, segment: Segment) -> None:
+    def __init__(self, segment: Segment, dispatcher: Dispatcher) -> None:
         self.plain: PlainScan = PlainScan()
         self._segment: Segment = segment
+        self._dispatcher: Dispatcher = dispatcher
+        self._wants_spots: bool = dispatcher.takes_spots
         self._start: int = 0
         self._data: bytes = b""
 
@@ -367,7 +376,11 @@ class _Block:
         if not self._holds(position - self._start):
             self._start = position
             self._data = self._segment.file.pread(position, min(_BLOCK_BYTES, self._segment.size - position))
-        return self.plain.take(self._data, position - self._start, check_crc)
+        return self.plain.take(self._data, position - self._start, check_crc, self._wants_spots)
+
+    def dispatch(self) -> bool:
+        """Dispatch what was taken last, which `has_spots`."""
+        return self._dispatcher.dispatch_spots(self.plain, self._data)
 
     def _holds(self, at: int) -> bool:
         left = len(self._data) - at

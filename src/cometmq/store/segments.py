@@ -387,7 +387,7 @@ def _dirty_enough(segment: Segment, pages_min: int) -> bool:
 def _zero_from(segment: Segment, position: int) -> bool:
     """Zero what is not zero already, without touching the (many) pages that are. True if something was."""
     changed = False
-    at = segment.file.next_data(position)
+    at = _next_data(segment.file, position)
     while at is not None:
         end = min(segment.size, at + len(_ZERO_BLOCK))
         # Not through the map: on tmpfs even reading a hole there takes a page.
@@ -396,8 +396,17 @@ def _zero_from(segment: Segment, position: int) -> bool:
         if data != (_ZERO_BLOCK if len(data) == len(_ZERO_BLOCK) else bytes(len(data))):
             _zero_pages(segment.view(), at, data)
             changed = True
-        at = segment.file.next_data(end)
+        at = _next_data(segment.file, end)
     return changed
+
+
+def _next_data(file: File, position: int) -> int | None:
+    """Where data may follow. Pages that were only read ahead, as our own reading does, are no data.
+
+    Without this a GiB that was never written was read to its end, at 0.5 ms a MiB.
+    """
+    file.forget(position - position % PAGE_BYTES)
+    return file.next_data(position)
 
 
 def _zero_pages(view: memoryview, start: int, data: bytes) -> None:
