@@ -20,7 +20,7 @@ from cometmq.store.flush import FlushWork
 from cometmq.store.puts import AppendRequest
 from cometmq.store.replication.links import Link
 from cometmq.store.replication.master import Master
-from cometmq.store.replication.replica import Diverged, Replica
+from cometmq.store.replication.replica import LONG_FRAME_BYTES, Diverged, Replica
 from cometmq.store.results import PutStatus
 from cometmq.store.store import Store
 from tests.support.logs import records
@@ -105,6 +105,20 @@ class Node:
         if self.store is not None and self.flushing is not None:
             self.store.flusher.finish(self.flushing)
         self.flushing = None
+
+
+def feed(replica: Replica, data: memoryview, now_s: float) -> bool:
+    """What came from a socket, put where the replica wants it; True if its log grew."""
+    grew = False
+    while len(data):
+        landing = replica.landing()
+        if landing is None:
+            return replica.received(data, now_s) or grew
+        count = min(len(landing), len(data))
+        landing[:count] = data[:count]
+        grew = replica.landed(count, now_s) or grew
+        data = data[count:]
+    return grew
 
 
 def bodies(store: Store) -> set[bytes]:
@@ -235,7 +249,8 @@ class World:
         busy = any(owner == number and each.replica is not None for owner, each in self.connections)
         if busy or node.store is None or self.head.store is None or now_s < self.retry_s[number]:
             return
-        replica = Replica(node.store.log, node.store.options, now_s)
+        long_frame_bytes = self.chance.choice((LONG_FRAME_BYTES, 100))
+        replica = Replica(node.store.log, node.store.options, now_s, long_frame_bytes)
         connection = Connection(self.chance, self.master.connect(str(number), now_s), replica)
         connection.to_master.write(replica.connected(now_s), now_s)
         # An old connection may be served before or after the new one.
@@ -263,7 +278,7 @@ class World:
         if replica is None or store is None:
             return
         try:
-            if data and replica.received(memoryview(data), now_s):
+            if feed(replica, memoryview(data), now_s):
                 store.replicated()
         except Diverged:
             self.diverged += 1

@@ -82,7 +82,7 @@ class Store:
         # Set while a replica gets a backlog: `wake_dispatch` is then worth some steps, not all of them.
         self.log_first: bool = False
         self.is_open = False
-        self._queues_full = False
+        self.queues_full = False
         self._lock = disk.lock(options.path("lock"))
         try:
             self._load(store_host, on_arrival, is_batch_topic)
@@ -269,19 +269,23 @@ class Store:
         """Make the segments that will be needed next."""
         self.segments.prepare_now()
 
-    def write_queues(self) -> None:
-        """Units that wait in memory go to the kernel; on a full disk they stay, and no more messages are taken."""
+    def write_queues(self, thorough: bool = True) -> None:
+        """Units that wait in memory go to the kernel, or a part of many; on a full disk they stay, and no more messages
+        are taken."""
         try:
-            self.queues.write()
+            if thorough:
+                self.queues.write()
+            else:
+                self.queues.write_round()
         except DiskFull as error:
-            self._queues_full = True
+            self.queues_full = True
             if self.flags.set(QUEUE_DISK_FULL):
                 log.error("kept queue units in memory pending=%d error=%s", self.queues.pending, error)
         except OSError as error:
             self.fail(error)
         else:
-            if self._queues_full:
-                self._queues_full = False
+            if self.queues_full:
+                self.queues_full = False
                 self.flags.clear(QUEUE_DISK_FULL)
 
     def flush_queues_now(self) -> None:
@@ -304,7 +308,7 @@ class Store:
         )
 
     def _on_flushed(self) -> None:
-        if self.dispatcher.step():
+        if not self.log_first and self.dispatcher.step():
             self.wake_dispatch()
         self.on_flushed()
 

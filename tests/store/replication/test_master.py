@@ -8,7 +8,7 @@ import pytest
 
 from cometmq.errors import WireError
 from cometmq.store.replication.frames import HEADER, HEADER_BYTES
-from cometmq.store.replication.links import Link
+from cometmq.store.replication.links import BACKLOG_BYTES, BACKLOG_FRAME_BYTES, Link
 from cometmq.store.replication.master import Master
 from cometmq.store.results import PutStatus
 from tests.store.replication.bench import SEGMENT_BYTES, fill, log_bytes, put, small_store
@@ -47,14 +47,15 @@ class Bench:
 
 def sent(link: Link, now_s: float = NOW_S) -> list[tuple[int, bytes]]:
     """(offset, bytes) of the frames that are due now."""
-    stream = b""
+    stream = bytearray()
     while buffers := link.output(1000, now_s):
         stream += b"".join(bytes(buffer) for buffer in buffers)
     frames: list[tuple[int, bytes]] = []
-    while stream:
-        offset, length = HEADER.unpack_from(stream)
-        frames.append((offset, stream[HEADER_BYTES : HEADER_BYTES + length]))
-        stream = stream[HEADER_BYTES + length :]
+    at = 0
+    while at < len(stream):
+        offset, length = HEADER.unpack_from(stream, at)
+        at += HEADER_BYTES + length
+        frames.append((offset, bytes(stream[at - length : at])))
     return frames
 
 
@@ -78,6 +79,24 @@ def test_frames_begin_where_the_replica_asks_and_stay_within_their_size_and_segm
     assert all(at // SEGMENT_BYTES == (at + len(data) - 1) // SEGMENT_BYTES for at, data in frames)
     assert b"".join(data for _, data in frames) == log_bytes(bench.store)[1000:]
     assert sent(link) == []
+
+
+def test_a_replica_far_behind_gets_long_frames_and_one_that_keeps_up_short_ones() -> None:
+    bench = Bench(segment_bytes=16 << 20, message_bytes_max=1 << 20)
+    while bench.store.log.max_offset < BACKLOG_BYTES + (1 << 20):
+        put(bench.store, bytes(100_000))
+    frames = sent(bench.connect(1))
+    lengths = [len(data) for _, data in frames]
+    assert set(lengths[:-1]) == {BACKLOG_FRAME_BYTES, bench.store.options.ha_frame_bytes}
+    assert lengths == sorted(lengths, reverse=True)
+    assert b"".join(data for _, data in frames) == log_bytes(bench.store)[1:]
+
+
+def test_who_wants_shorter_frames_than_usual_gets_no_long_ones() -> None:
+    bench = Bench(segment_bytes=16 << 20, message_bytes_max=1 << 20, ha_frame_bytes=16 << 10)
+    while bench.store.log.max_offset < BACKLOG_BYTES + (1 << 20):
+        put(bench.store, bytes(100_000))
+    assert max(len(data) for _, data in sent(bench.connect(1))) == 16 << 10
 
 
 def test_an_empty_replica_gets_the_last_segment() -> None:

@@ -1,5 +1,6 @@
 """Checks the replica's side as values: what it asks for, appends, reports and refuses."""
 
+import random
 import struct
 
 import pytest
@@ -9,6 +10,7 @@ from cometmq.store.replication.frames import HEADER
 from cometmq.store.replication.replica import CHECKED_BYTES, Diverged, Replica
 from cometmq.store.store import Store
 from tests.store.replication.bench import SEGMENT_BYTES, fill, log_bytes, put, small_store
+from tests.support.simulated_replication import feed
 
 NOW_S = 100.0
 
@@ -101,6 +103,46 @@ def test_the_own_tail_is_compared_before_anything_is_appended(step: int) -> None
     assert offset_of(replica.report(NOW_S)) == len(log)
 
 
+@pytest.mark.parametrize("known", [0, 1000])
+@pytest.mark.parametrize("frame_bytes", [1, 90, 300, 5000])
+def test_bytes_that_land_make_the_same_log_however_they_are_cut(frame_bytes: int, known: int) -> None:
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    master = small_store()
+    fill(master, 3 * SEGMENT_BYTES)
+    log = log_bytes(master)
+    record = log[: struct.unpack(">i", log[:4])[0]]
+    store = copy(master, known // len(record) * len(record))
+    replica = Replica(store.log, store.options, NOW_S, long_frame_bytes=80)
+    at = offset_of(replica.connected(NOW_S))
+    sent = b""
+    while at < len(log):
+        end = min(at + frame_bytes, len(log), at - at % SEGMENT_BYTES + SEGMENT_BYTES)
+        sent += frame(at, log[at:end]).tobytes()
+        if end > known and chance.random() < 0.1:
+            sent += frame(end).tobytes()
+        at = end
+    while sent:
+        count = chance.randint(1, 1500)
+        feed(replica, memoryview(sent[:count]), NOW_S)
+        sent = sent[count:]
+    assert log_bytes(store) == log
+
+
+def test_a_frame_that_lands_elsewhere_is_refused() -> None:
+    master, store = small_store(), small_store()
+    fill(master, 1000)
+    log = log_bytes(master)
+    replica = Replica(store.log, store.options, NOW_S, long_frame_bytes=80)
+    replica.connected(NOW_S)
+    feed(replica, frame(0, log[:500]), NOW_S)
+    before = log_bytes(store)
+    with pytest.raises(WireError, match="goes on at 500"):
+        feed(replica, frame(501, log[501:]), NOW_S)
+    assert log_bytes(store) == before
+
+
 def test_a_long_log_is_asked_for_its_end_only() -> None:
     master = small_store()
     fill(master, CHECKED_BYTES + 9000)
@@ -148,3 +190,15 @@ def test_what_a_replica_flushed_is_noted_in_the_checkpoint() -> None:
     store.flush_now()
     # Or a crashed replica would read its whole log to find out where it ends.
     assert store.checkpoint.physic_time_ms == master.clock.now_ms()
+
+
+def test_while_the_log_comes_first_a_flush_builds_no_queues() -> None:
+    master, store = small_store(), small_store(broker_role="SLAVE")
+    end = put(master)
+    store.log_first = True
+    store.log.append_raw(0, log_bytes(master))
+    store.flush_now()
+    assert (store.log.flushed_offset, store.dispatcher.position) == (end, 0)
+    store.log_first = False
+    store.dispatch_now()
+    assert store.dispatcher.position == end

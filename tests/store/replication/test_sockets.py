@@ -18,7 +18,9 @@ from cometmq.clock import ManualClock
 from cometmq.store.disk import File
 from cometmq.store.replication.follower import FLOW_S, Follower
 from cometmq.store.replication.frames import HEADER, HEADER_BYTES
+from cometmq.store.replication.links import BACKLOG_BYTES
 from cometmq.store.replication.listener import LINKS_MAX, Listener
+from cometmq.store.replication.replica import Replica
 from cometmq.store.results import PutStatus
 from cometmq.store.store import Store
 from tests.store.replication.bench import SEGMENT_BYTES, fill, log_bytes, put, small_store
@@ -447,21 +449,32 @@ def test_a_replica_whose_disk_failed_reports_no_more() -> None:
     run(scene_of(act))
 
 
-def test_while_a_backlog_flows_its_log_comes_first_and_its_queues_when_it_stops(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("cometmq.store.replication.follower.FLOWING_BYTES", 2000)
+class Backlog:
+    """A log that counts as a backlog, in pieces as a test wants them."""
 
+    def __init__(self) -> None:
+        self.source = small_store()
+        fill(self.source, 3900)
+        self.data = log_bytes(self.source)
+
+    def send(self, peer: Reader, begin: int = 0, end: int | None = None) -> None:
+        piece = self.data[begin:end]
+        peer.writer.write(HEADER.pack(begin, len(piece)) + piece)
+
+
+@pytest.fixture
+def backlog(monkeypatch: pytest.MonkeyPatch) -> Backlog:
+    monkeypatch.setattr("cometmq.store.replication.follower.FLOWING_BYTES", 2000)
+    return Backlog()
+
+
+def test_while_a_backlog_flows_its_log_comes_first_and_its_queues_when_it_stops(backlog: Backlog) -> None:
     async def act(master: FakeMaster, follower: Follower, clock: ManualClock) -> None:
-        source, store = small_store(), follower.store
-        fill(source, 3900)
-        data = log_bytes(source)
+        store = follower.store
         woken: list[bool] = []
         store.wake_dispatch = lambda: woken.append(store.log_first)
-        peer = await master.next_peer(0)
-        assert await report_of(peer) == 0
-        peer.writer.write(HEADER.pack(0, len(data)) + data)
-        await until(lambda: store.log.max_offset == len(data))
+        backlog.send(await master.next_peer(0))
+        await until(lambda: store.log.max_offset == len(backlog.data))
         assert store.log_first
         assert woken == []
         clock.advance(FLOW_S)
@@ -474,41 +487,66 @@ def test_while_a_backlog_flows_its_log_comes_first_and_its_queues_when_it_stops(
     run(scene_of(act))
 
 
-def test_a_backlog_that_breaks_off_gets_its_queues(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cometmq.store.replication.follower.FLOWING_BYTES", 2000)
-
+def test_a_backlog_that_breaks_off_gets_its_queues(backlog: Backlog) -> None:
     async def act(master: FakeMaster, follower: Follower, _clock: ManualClock) -> None:
-        source, store = small_store(), follower.store
-        fill(source, 3900)
-        data = log_bytes(source)
+        store = follower.store
         peer = await master.next_peer(0)
-        peer.writer.write(HEADER.pack(0, len(data)) + data)
+        backlog.send(peer)
         await until(lambda: store.log_first)
         peer.writer.close()
         await until(lambda: follower.connection is None)
         assert not store.log_first
-        assert store.queue_bounds("T", 0) == source.queue_bounds("T", 0)
+        assert store.queue_bounds("T", 0) == backlog.source.queue_bounds("T", 0)
 
     run(scene_of(act))
 
 
 @BOTH_LOOPS
 def test_the_last_bytes_of_a_backlog_wait_for_no_more(
-    loop: Callable[[], asyncio.AbstractEventLoop], monkeypatch: pytest.MonkeyPatch
+    loop: Callable[[], asyncio.AbstractEventLoop], backlog: Backlog
 ) -> None:
-    monkeypatch.setattr("cometmq.store.replication.follower.FLOWING_BYTES", 2000)
-
     async def act(master: FakeMaster, follower: Follower, clock: ManualClock) -> None:
-        source, store = small_store(), follower.store
-        fill(source, 3900)
-        data = log_bytes(source)
+        store = follower.store
         peer = await master.next_peer(0)
-        for at, end in ((0, 3000), (3000, len(data))):
-            peer.writer.write(HEADER.pack(at, end - at) + data[at:end])
-            await until(lambda: store.log_first)
+        backlog.send(peer, 0, 3000)
+        await until(lambda: store.log_first)
+        backlog.send(peer, 3000)
         clock.advance(FLOW_S)
         clock.advance(FLOW_S)
-        await until(lambda: store.log.max_offset == len(data))
+        await until(lambda: store.log.max_offset == len(backlog.data))
         assert follower.is_caught_up
 
     run(scene_of(act), loop_factory=loop)
+
+
+@BOTH_LOOPS
+def test_a_backlog_comes_in_long_frames_that_land_where_records_are_looked_for(
+    loop: Callable[[], asyncio.AbstractEventLoop], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    landed_bytes: list[int] = []
+
+    class Watched(Replica):
+        def landed(self, count: int, now_s: float) -> bool:
+            landed_bytes.append(count)
+            return super().landed(count, now_s)
+
+    monkeypatch.setattr("cometmq.store.replication.follower.Replica", Watched)
+    options: dict[str, Any] = {"segment_bytes": 16 << 20, "message_bytes_max": 1 << 20}
+
+    async def scene() -> None:
+        async with listening(**options) as (source, listener, clock):
+            while source.log.max_offset < BACKLOG_BYTES + (4 << 20):
+                put(source, os.urandom(100_000))
+            store = small_store(clock, broker_role="SLAVE", **options)
+            store.wake_flush = store.flush_now
+            follower = Follower(store)
+            follower.follow(f"127.0.0.1:{listener.port}")
+            while store.log.max_offset < source.log.max_offset:
+                clock.advance(FLOW_S / 10)
+                await asyncio.sleep(0.001)
+            await follower.stop()
+            await until(lambda: follower.connection is None)
+            assert log_bytes(store) == log_bytes(source)
+
+    run(scene(), loop_factory=loop)
+    assert sum(landed_bytes) > 2 << 20

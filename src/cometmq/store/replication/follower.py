@@ -2,8 +2,8 @@
 
     follow(address) ──> connect ──> transfer ──> lost ──> RETRY_S later ──> connect ...
 
-Bytes go from the socket into one buffer and from there into the mapped log. If the disk or the building of queues does
-not keep up, reading pauses, and the master's socket with it.
+Bytes go from the socket into one buffer, those of long frames into the one where records are looked for, and from there
+into the log. If the disk or the building of queues does not keep up, reading pauses, and the master's socket with it.
 """
 
 from __future__ import annotations
@@ -144,6 +144,7 @@ class _Connection(asyncio.BufferedProtocol):
         self._clock = self._store.clock
         self.replica = Replica(self._store.log, self._store.options, self._clock.monotonic())
         self._view = memoryview(follower.buffer)
+        self._lands = False
         self._transport: asyncio.Transport | None = None
         self._timer: Timer | None = None
         self._flow_timer: Timer | None = None
@@ -174,13 +175,15 @@ class _Connection(asyncio.BufferedProtocol):
             self._transport.abort()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self._view
+        landing = self.replica.landing()
+        self._lands = landing is not None
+        return self._view if landing is None else landing
 
     def buffer_updated(self, nbytes: int) -> None:
         if self._transport is None or self._transport.is_closing():
             return
         try:
-            grew = self.replica.received(self._view[:nbytes], self._clock.monotonic())
+            grew = self._take(nbytes, self._clock.monotonic())
         except (WireError, StoreError, OSError) as error:
             self._give_up(error)
             return
@@ -190,6 +193,11 @@ class _Connection(asyncio.BufferedProtocol):
             self._pause_if_behind()
         elif not self.replica.is_checked:
             self._report()
+
+    def _take(self, nbytes: int, now_s: float) -> bool:
+        if self._lands:
+            return self.replica.landed(nbytes, now_s)
+        return self.replica.received(self._view[:nbytes], now_s)
 
     def _dispatch(self, nbytes: int) -> None:
         """A step of building queues takes longer than it takes to receive what it is for."""

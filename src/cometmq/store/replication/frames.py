@@ -48,37 +48,49 @@ class Frames:
     """
 
     def __init__(self, bytes_max: int) -> None:
+        # Of the frame under way, or the last one: its length, what comes next, how much of it is still to come.
+        self.length: int = 0
+        self.offset: int = 0
+        self.left: int = 0
         self._bytes_max: int = bytes_max
         self._header: bytearray = bytearray()
-        self._offset: int = 0
-        self._left: int = 0
 
     def feed(self, data: memoryview) -> Iterator[tuple[int, memoryview]]:
         """WireError: a header that cannot be one. Slices of `data` are valid until it is."""
         at = 0
         while at < len(data):
-            if not self._left:
+            if not self.left:
                 missing = HEADER_BYTES - len(self._header)
                 self._header += data[at : at + missing]
                 at += missing
                 if len(self._header) < HEADER_BYTES:
                     return
                 self._begin()
-                if not self._left:
-                    yield self._offset, data[:0]
+                if not self.left:
+                    yield self.offset, data[:0]
                 continue
-            piece = data[at : at + self._left]
-            offset = self._offset
+            piece = data[at : at + self.left]
+            offset = self.offset
             at += len(piece)
-            self._offset += len(piece)
-            self._left -= len(piece)
+            self.skip(len(piece))
             yield offset, piece
 
+    @property
+    def header_bytes_left(self) -> int:
+        """How much of the next header is still to come."""
+        return HEADER_BYTES - len(self._header)
+
+    def skip(self, count: int) -> None:
+        """So many bytes of the frame under way were taken; `feed` goes on behind them."""
+        self.offset += count
+        self.left -= count
+
     def _begin(self) -> None:
-        self._offset, self._left = HEADER.unpack(self._header)
+        self.offset, self.length = HEADER.unpack(self._header)
+        self.left = self.length
         self._header.clear()
-        if self._offset < 0 or not 0 <= self._left <= self._bytes_max:
+        if self.offset < 0 or not 0 <= self.left <= self._bytes_max:
             raise WireError(
-                f"a frame of {self._left} bytes at offset {self._offset}: a frame has 0 to {self._bytes_max} bytes "
+                f"a frame of {self.left} bytes at offset {self.offset}: a frame has 0 to {self._bytes_max} bytes "
                 "(mappedFileSizeCommitLog of this replica)"
             )

@@ -18,7 +18,7 @@ from typing import Final, cast
 from cometmq.clock import Timer
 from cometmq.errors import WireError
 from cometmq.store.disk import File
-from cometmq.store.replication.links import Link
+from cometmq.store.replication.links import BACKLOG_FRAME_BYTES, Link
 from cometmq.store.replication.master import Master
 from cometmq.store.results import PutStatus
 from cometmq.store.store import Store
@@ -237,7 +237,8 @@ class _Connection(asyncio.Protocol):
         if segment is None:
             return False
         position = link.next_offset - segment.start
-        count = min(FRAMES_PER_WRITE * store.options.ha_frame_bytes, segment.size - position)
+        wanted = max(FRAMES_PER_WRITE * store.options.ha_frame_bytes, BACKLOG_FRAME_BYTES)
+        count = min(wanted, segment.size - position)
         if segment.file.resident(position, count):
             return False
         self._loading = True

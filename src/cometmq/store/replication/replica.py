@@ -15,13 +15,17 @@ from __future__ import annotations
 from typing import Final, Protocol
 
 from cometmq.errors import StoreError, WireError
-from cometmq.store.replication.frames import REPORT, Frames
+from cometmq.store.replication.frames import HEADER_BYTES, REPORT, Frames
 from cometmq.store.replication.pace import Pace
 from cometmq.store.replication.whole import WholeRecords
 
 CHECKED_BYTES: Final = 32 << 10
 # 0 asks for the last segment, wherever it begins.
 FIRST_REQUEST: Final = 1
+# The bytes of a long frame are received where records are looked for, so many at a time that a core's own cache still
+# has them when they are looked through and written.
+LONG_FRAME_BYTES: Final = 256 << 10
+LANDING_BYTES: Final = 512 << 10
 
 
 class GrowingLog(Protocol):
@@ -53,17 +57,22 @@ class Diverged(StoreError):
 class Replica:
     """One connection to a master, from `connected` on; make a new one for the next."""
 
-    def __init__(self, log: GrowingLog, options: ReplicaOptions, now_s: float) -> None:
+    def __init__(
+        self, log: GrowingLog, options: ReplicaOptions, now_s: float, long_frame_bytes: int = LONG_FRAME_BYTES
+    ) -> None:
         self.reported_offset: int = -1
         self.pace = Pace(now_s)
         self.heard_s: float = now_s
         self.reported_s: float = now_s
         self._log = log
         self._options = options
+        self._long_frame_bytes = long_frame_bytes
         self._frames = Frames(options.segment_bytes)
         self._records = WholeRecords(options.segment_bytes)
         self._taken: list[memoryview] = []
         self._taken_at: int = 0
+        self._landing: memoryview = memoryview(b"")
+        self._header: memoryview = memoryview(bytearray(HEADER_BYTES))
         # What comes next; bytes before it are in both logs. An empty log may begin anywhere.
         self._position: int = _first_request(log)
         self._anywhere: bool = log.max_offset == 0
@@ -85,8 +94,45 @@ class Replica:
         WireError: the master breaks the protocol. Diverged: it has another log. StoreError, OSError: the disk.
         In all these cases the connection is of no more use.
         """
+        self._heard(len(data), now_s)
+        return self._take_frames(data)
+
+    def landing(self) -> memoryview | None:
+        """Where to put what comes next, while frames are long; then `landed` takes it. None: anywhere, for `received`.
+
+        Not more of it than this frame and the next header, which lies behind what is looked through then.
+        """
+        frames = self._frames
+        if frames.length < self._long_frame_bytes or self._anywhere or not self.is_checked:
+            return None
+        if self._position != frames.offset:
+            return None  # `received` refuses it
+        header = frames.header_bytes_left
+        if frames.left:
+            count = frames.left + header if frames.left <= LANDING_BYTES else LANDING_BYTES
+            self._landing = self._records.landing(self._position, count)
+        else:
+            self._landing = self._header[:header]
+        return self._landing
+
+    def landed(self, count: int, now_s: float) -> bool:
+        """As `received`, of bytes that were put where `landing` said."""
+        self._heard(count, now_s)
+        grew = False
+        body_bytes = min(count, self._frames.left)
+        if body_bytes:
+            self._frames.skip(body_bytes)
+            self._position += body_bytes
+            grew = self._append(*self._records.landed(body_bytes))
+        if body_bytes < count:
+            self._take_frames(self._landing[body_bytes:count])
+        return grew
+
+    def _heard(self, count: int, now_s: float) -> None:
         self.heard_s = now_s
-        self.pace.count(len(data), now_s)
+        self.pace.count(count, now_s)
+
+    def _take_frames(self, data: memoryview) -> bool:
         try:
             for offset, piece in self._frames.feed(data):
                 if offset != self._position and not self._anywhere:
@@ -99,7 +145,7 @@ class Replica:
                         "its tail; let this replica take over, or empty its store to copy the log anew"
                     )
         finally:
-            grew = self._append()
+            grew = self._append_taken()
         return grew
 
     def _take(self, offset: int, piece: memoryview) -> None:
@@ -115,15 +161,17 @@ class Replica:
                 self._taken_at = offset
             self._taken.append(piece)
 
-    def _append(self) -> bool:
+    def _append_taken(self) -> bool:
         """The whole records of all that was taken: many frames, one write."""
         if not self._taken:
             return False
         taken, self._taken = self._taken, []
-        at, records = self._records.feed(self._taken_at, taken)
+        return self._append(*self._records.feed(self._taken_at, taken))
+
+    def _append(self, offset: int, records: memoryview) -> bool:
         if not len(records):
             return False
-        self._log.append_raw(at, records)
+        self._log.append_raw(offset, records)
         return True
 
     def _check(self, offset: int, piece: memoryview) -> None:
