@@ -78,8 +78,7 @@ class Run:
     def _note(self, request: AppendRequest, result: PutResult, bodies: list[bytes]) -> None:
         assert result.status == PutStatus.OK, result
         messages = {
-            (request.topic, request.queue_id, result.queue_offset + number): body
-            for number, body in enumerate(bodies)
+            (request.topic, request.queue_id, result.queue_offset + number): body for number, body in enumerate(bodies)
         }
         self.appended |= messages
 
@@ -101,7 +100,12 @@ class Run:
             self.store.flusher.finish(work)
 
     def _upkeep(self) -> None:
-        self.chance.choice((self.store.write_queues, self.store.flush_queues_now, self.store.allocate_now))()
+        acts = (self.store.write_queues, self._write_some_queues, self.store.flush_queues_now, self.store.allocate_now)
+        self.chance.choice(acts)()
+
+    def _write_some_queues(self) -> None:
+        self.store.queues.round_queues_min = 1
+        self.store.write_queues(thorough=False)
 
 
 def contents(store: Store) -> Messages:

@@ -127,6 +127,25 @@ def test_the_checkpoint_of_the_queues_moves_only_with_a_thorough_flush() -> None
     assert still.store.checkpoint.logics_physical_offset > 0
 
 
+def test_a_thorough_flush_writes_the_queues_that_earlier_rounds_left_out() -> None:
+    still = Still()
+    still.clock.advance(1.5)
+    still.store.queues.round_queues_min = 1
+    for number in range(600):
+        still.store.put(message(f"Topic{number}"))
+    still.clock.advance(1)
+    assert still.store.queues.pending == 540
+    assert still.store.checkpoint.logics_physical_offset == 0
+    still.clock.advance(60)
+    assert still.store.queues.pending == 0
+    newest = max(queue.max_physical for queue in still.store.queues.all())
+    assert 0 < still.store.checkpoint.logics_physical_offset < newest
+    image = still.disk.crash(1)
+    for number in range(600):
+        path = f"{ROOT}/consumequeue/Topic{number}/0/{0:020d}"
+        assert image.read_bytes(path) == still.disk.read_bytes(path)
+
+
 def test_a_failed_sync_in_the_background_makes_the_store_read_only() -> None:
     for part in ("commitlog", "consumequeue", "checkpoint"):
         still = Still()

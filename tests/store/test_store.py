@@ -196,6 +196,26 @@ def test_a_full_disk_stops_puts_reads_go_on_and_writing_resumes() -> None:
     assert store.put(message(body=b"fine" * 200)).queue_offset == count
 
 
+def test_of_many_queues_each_round_writes_those_that_wait_longest() -> None:
+    disk = FakeDisk()
+    store = open_store(disk)
+    store.queues.round_queues_min = 3
+    for turn in range(2):
+        for number in range(40):
+            store.put(message(f"Topic{number}", body=b"%d" % turn))
+    written = [len(disk.list_dirs(f"{ROOT}/consumequeue"))]
+    for _ in range(13):
+        store.write_queues(thorough=False)
+        written.append(len(disk.list_dirs(f"{ROOT}/consumequeue")))
+        assert store.queues.pending == 80 - 2 * written[-1]
+        assert [queue_bodies(store, f"Topic{number}") for number in (0, 39)] == [[b"0", b"1"]] * 2
+    assert written == [0, 4, 8, 12, 15, 18, 21, 24, 27, 30, 33, 36, 39, 40]
+    store.put(message("Topic7"))
+    store.put(message("Topic8"))
+    store.write_queues(thorough=False)
+    assert store.queues.pending == 0
+
+
 def test_queue_units_wait_in_memory_while_the_disk_is_full(caplog: pytest.LogCaptureFixture) -> None:
     disk = FakeDisk()
     store = open_store(disk)

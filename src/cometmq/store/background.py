@@ -150,11 +150,11 @@ class Background:
         # What dispatch could not do when it was due: a failed index put, a replica's unfinished record.
         if store.dispatcher.behind_bytes or store.dispatcher.unindexed_from >= 0:
             self._wake_dispatch()
-        store.write_queues()
-        if store.failure is not None or store.queues.pending or self._upkeep_busy:
-            return
         now_s = self._clock.monotonic()
         thorough = now_s - self._thorough_s >= store.options.queue_flush_thorough_interval_ms / 1000
+        store.write_queues(thorough)
+        if store.failure is not None or store.queues_full or self._upkeep_busy:
+            return
         if thorough:
             self._thorough_s = now_s
         flush = store.queues.begin_flush(0 if thorough else store.options.queue_flush_pages_min)

@@ -1,12 +1,14 @@
 """All queues of a store: which there are, when their bytes are written and synced, and when they go.
 
-Dispatch puts units here, message by message in log order. Units wait in memory (`pending`) until `write()` hands them
-to the kernel, some hundred milliseconds later or when UNITS_PENDING_MAX wait.
+Dispatch puts units here, message by message in log order. Units wait in memory (`pending`) until they are handed to the
+kernel: of some hundred queues with the next `write_round()`, every second; of more by one round in ten, because opening
+the file of a queue, not writing to it, is what costs; of all when UNITS_PENDING_MAX wait, or before a thorough flush.
+A crash takes them, as it takes those that were written and not synced: recovery makes both again.
 
 A thorough flush makes the queues durable and says so in the checkpoint. It has three steps, because the middle
 one runs in another thread:
 
-    begin_flush()     write; note the newest message whose unit was put
+    begin_flush()     write all; note the newest message whose unit was put
     flush.sync()      sync every file that was written since the last time
     finish_flush()    checkpoint fields 8 and 40 := the note. Recovery after a crash starts there.
 
@@ -34,7 +36,11 @@ from cometmq.store.queuefiles import OpenFiles, QueueFiles
 log = logging.getLogger(__name__)
 
 LMQ_PREFIX: Final = "%LMQ%"
-UNITS_PENDING_MAX: Final = 50_000
+# 4 MB. With 50,000 of them, ten thousand queues under full load would be written every second.
+UNITS_PENDING_MAX: Final = 200_000
+# As many queues are written in every round; of more, the part that makes it ten rounds for all.
+ROUND_QUEUES_MIN: Final = 256
+ROUNDS: Final = 10
 # A journalling file system writes many small files at once if it is asked by many: ten thousand new queues take
 # 3 s, one after the other 27 s.
 _SYNC_THREADS: Final = 16
@@ -97,6 +103,7 @@ class ConsumeQueues:
         self.batch_topics: dict[str, dict[int, BatchQueue]] = {}
         self.exts: dict[tuple[str, int], ConsumeQueueExt] = {}
         self.pending: int = 0
+        self.round_queues_min: int = ROUND_QUEUES_MIN
         self.lmq_count: int = 0
         # Offsets of damaged places of the log, ascending; see consumequeue.py.
         self.damages: list[int] = []
@@ -251,27 +258,39 @@ class ConsumeQueues:
 
     def write(self) -> None:
         """Hand all units to the kernel. DiskFull or OSError: those not written stay, try again later."""
+        self._write_oldest(len(self._waiting))
+
+    def write_round(self) -> None:
+        """The same, if many queues wait, for those that wait longest."""
+        self._write_oldest(max(self.round_queues_min, -(-len(self._waiting) // ROUNDS)))
+
+    def _write_oldest(self, count: int) -> None:
         # The extension first: an address must never point to nothing.
         for ext in self.exts.values():
             ext.files.write()
-        while self._waiting:
-            queue = self._waiting[-1]
-            queue.files.write()
-            queue.waiting = False
-            self._waiting.pop()
         while self._waiting_batch:
             batch_queue = self._waiting_batch[-1]
             batch_queue.files.write()
             batch_queue.waiting = False
             self._waiting_batch.pop()
-        self.pending = 0
+        written = 0
+        try:
+            for queue in self._waiting[:count]:
+                queue.files.write()
+                queue.waiting = False
+                written += 1
+        finally:
+            del self._waiting[:written]
+        self.pending = sum([len(queue.files.tail) for queue in self._waiting]) // UNIT_BYTES if self._waiting else 0
 
     # Flushing
 
     def begin_flush(self, pages_min: int = 0) -> QueueFlush:
-        """With `pages_min`, leave out queues with fewer unsynced pages; then finish_flush() has nothing to say."""
+        """With `pages_min`, leave out queues with fewer unsynced pages, and units that are not written yet; then
+        finish_flush() has nothing to say."""
         flush = QueueFlush(self.disk, self._noted_time_ms, self._noted_offset)
-        self.write()
+        if not pages_min:
+            self.write()
         for files in self._all_files():
             if pages_min and files.unsynced_bytes < pages_min * PAGE_BYTES:
                 continue
