@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +20,7 @@ from cometmq.spark.pipelines import mirror, translate
 from cometmq.spark.pipelines.mirror import Link, _brokers, _Copy
 from cometmq.spark.pipelines.mirrortable import Copied, Run, Table, runs_of
 from cometmq.spark.remote import remote
+from cometmq.spark.sink import sink_options
 from cometmq.spark.source import source_options
 from cometmq.testing import SyncCluster
 from tests.spark.conftest import fill
@@ -108,6 +112,45 @@ def test_a_task_that_is_repeated_sends_only_what_is_not_there_also_after_brokers
     assert copy(0, 30) == done
     assert [one.runs for one in copy(20, 40)] == [(Run(20, 20, 20),)] * 4
     assert bodies_by_queue(other, topic) == bodies_by_queue(cluster, topic)
+
+
+def test_room_is_made_where_it_lacks_and_a_broker_that_is_away_is_waited_for(
+    cluster: SyncCluster, other: SyncCluster, topic: str
+) -> None:
+    other.create_topic(topic, queues=3)
+    link = Link.between(
+        {"namesrvAddr": cluster.namesrv}, {"namesrvAddr": other.namesrv, "retryMs": "30000"}, "A", "B", None
+    )
+    here = remote(sink_options({"namesrvAddr": other.namesrv}))
+    away, there = other.brokers
+    away.stop()
+    outcomes: list[BaseException | None] = []
+
+    def make_room() -> None:
+        try:
+            link.make_room([Queue(topic, away.name, 2), Queue(topic, there.name, 3)])
+            outcomes.append(None)
+        except BaseException as error:
+            outcomes.append(error)
+
+    making = threading.Thread(target=make_room)
+    making.start()
+    try:
+        until(lambda: Queue(topic, there.name, 3) in here.queues([topic]))
+        assert making.is_alive(), "the other queue may be at the broker that is away"
+    finally:
+        away.start()
+        making.join(30)
+    assert outcomes == [None]
+    counts = Counter(queue.broker for queue in here.queues([topic]))
+    assert counts == {away.name: 3, there.name: 4}, "a topic that was there keeps its queues"
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    give_up_s = time.monotonic() + 30
+    while not is_so():
+        assert time.monotonic() < give_up_s
+        time.sleep(0.02)
 
 
 def test_the_table_translates_also_where_messages_were_cut_or_are_not_copied_yet(tmp_path: Path) -> None:

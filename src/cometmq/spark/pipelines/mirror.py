@@ -14,13 +14,15 @@ it has been through before its last. That cuts loops of any length, if every clu
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import time
 from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.client.admin import Admin
-from cometmq.errors import ConfigError, NoRoute
+from cometmq.errors import BrokerUnknown, ConfigError, NoRoute
 from cometmq.spark.offsets import Positions, Queue, Range
 from cometmq.spark.options import Options
 from cometmq.spark.pipelines.mirrortable import Copied, Table, runs_of
@@ -39,6 +41,7 @@ logger = logging.getLogger(__name__)
 SOURCE: Final = "CMQ_SRC"
 VIA: Final = "CMQ_VIA"
 WINDOW: Final = 512
+PAUSE_S: Final = 0.5
 # What brokers and clients of the source cluster have made of a message on its way; all else is kept.
 DROPPED: Final = frozenset(
     {
@@ -151,19 +154,30 @@ class Link:
         return Queue(queue.topic, self.brokers[queue.broker], queue.number)
 
     def make_room(self, queues: list[Queue]) -> None:
-        """Topics and queues that the target lacks are made."""
+        """Topics and queues that the target lacks are made. A broker that is away may have them: it is waited for."""
         here = _remotes(self.source, self.sink)[1]
-        wanted = [self.target(queue) for queue in queues]
-        for topic in sorted({queue.topic for queue in wanted}):
-            try:
-                known = set(here.queues([topic]))
-            except NoRoute:
-                known = set()
-            missing = [queue for queue in wanted if queue.topic == topic and queue not in known]
-            for broker in sorted({queue.broker for queue in missing}):
+        wanted = {self.target(queue) for queue in queues}
+        give_up_s = time.monotonic() + here.connection.retry_s
+        while missing := wanted - _known(here, wanted):
+            if time.monotonic() > give_up_s:
+                names = ", ".join(map(str, sorted(missing)))
+                raise BrokerUnknown(f"the target has no {names}, or its broker is away: see `cometmq cluster list`")
+            lacking = here.gone(missing)
+            for topic, broker in sorted({(queue.topic, queue.broker) for queue in lacking}):
                 count = 1 + max(queue.number for queue in wanted if (queue.topic, queue.broker) == (topic, broker))
                 logger.info("create topic=%s broker=%s queues=%d", topic, broker, count)
                 here.run(Admin(here.instance).create_topic(topic, queues=count, broker=broker))
+            if lacking != missing:
+                time.sleep(PAUSE_S)
+
+
+def _known(cluster: Remote, wanted: set[Queue]) -> set[Queue]:
+    """The queues of these topics that a route names."""
+    found: set[Queue] = set()
+    for topic in sorted({queue.topic for queue in wanted}):
+        with contextlib.suppress(NoRoute):
+            found |= set(cluster.queues([topic]))
+    return found
 
 
 def _members(cluster: Remote) -> dict[str, str]:
