@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
+from cometmq.names import SCHEDULE_TOPIC
 from cometmq.spark.pipelines import audit
 from cometmq.wire.scan import OK, scan_record
 from cometmq.wire.sysflag import enters_consume_queue
@@ -28,6 +29,7 @@ class Record(NamedTuple):
     offset: int
     body_bytes: int
     is_queued: bool
+    tag: str | None
 
 
 def records() -> list[Record]:
@@ -38,7 +40,8 @@ def records() -> list[Record]:
     while (scan := scan_record(data, place, len(data), True)).kind == OK:
         body_bytes = int.from_bytes(data[place + 84 : place + 88], "big")
         queued = enters_consume_queue(scan.sys_flag)
-        found.append(Record(place, scan.size, scan.topic, scan.queue_id, scan.queue_offset, body_bytes, queued))
+        where = (place, scan.size, scan.topic, scan.queue_id, scan.queue_offset)
+        found.append(Record(*where, body_bytes, queued, scan.property("TAGS")))
         place += scan.size
     return found
 
@@ -77,7 +80,7 @@ def cut_tail(log: bytearray, units: dict[Path, bytearray]) -> Expected:
 
 
 def wrong_units(log: bytearray, units: dict[Path, bytearray]) -> Expected:
-    """One with another size, one that points elsewhere, and one that is missing at the end of its queue."""
+    """One with another size, one that points elsewhere, one missing at the end of its queue, two with wrong codes."""
     queues = [
         [one for one in ALL if one.topic == topic and one.is_queued] for topic in sorted({one.topic for one in ALL})
     ]
@@ -89,7 +92,21 @@ def wrong_units(log: bytearray, units: dict[Path, bytearray]) -> Expected:
         ("unit with a wrong size", sized.topic, sized.queue, sized.offset, sized.place),
         ("unit points elsewhere", moved.topic, moved.queue, moved.offset, moved.place),
         ("missing unit", missing.topic, missing.queue, missing.offset, missing.place),
+        *wrong_tag_codes(units, {sized.place, moved.place, missing.place}),
     }
+
+
+def wrong_tag_codes(units: dict[Path, bytearray], others: set[int]) -> Expected:
+    """Of a message with a tag and of one without; a delayed one has a time there, of which nothing is told."""
+    queued = [one for one in ALL if one.is_queued and one.place not in others]
+    changed = [
+        next(one for one in queued if one.topic != SCHEDULE_TOPIC and bool(one.tag) is is_tagged)
+        for is_tagged in (True, False)
+    ]
+    delayed = next(one for one in queued if one.topic == SCHEDULE_TOPIC)
+    for one in (*changed, delayed):
+        _unit(units, one)[19] ^= 1
+    return {("unit with a wrong tag code", one.topic, one.queue, one.offset, one.place) for one in changed}
 
 
 def _unit(units: dict[Path, bytearray], one: Record) -> memoryview:

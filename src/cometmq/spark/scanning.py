@@ -27,9 +27,11 @@ from cometmq.names import SCHEDULE_TOPIC
 from cometmq.spark.decode import Records, Rows, ranges
 from cometmq.spark.hopping import Ints, chained
 from cometmq.spark.storeparts import LogRange, StoreDirectory, _first_record, is_used
+from cometmq.spark.tags import tag_codes
 from cometmq.store.damage import next_record
 from cometmq.store.disk import OsDisk
 from cometmq.store.segments import Segment
+from cometmq.wire.hashing import java_string_hash
 from cometmq.wire.properties import PROPERTIES_BYTES_MAX, Property
 from cometmq.wire.scan import BLANK, OK, scan_record
 from cometmq.wire.sysflag import INNER_BATCH, TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE
@@ -39,7 +41,10 @@ _INNER: Final = str(Property.INNER_BASE).encode()
 
 
 class Sound(NamedTuple):
-    """Records in which nothing is wrong, as columns. `queued`: it belongs in its queue, where a unit names it."""
+    """Records in which nothing is wrong, as columns. `queued`: it belongs in its queue, where a unit names it.
+
+    `tag_code` is what that unit has behind place and size. In the queues of delayed messages it has their time instead.
+    """
 
     topics: list[str]
     topic: Ints
@@ -47,6 +52,7 @@ class Sound(NamedTuple):
     queue_offset: Ints
     place: Ints
     size: Ints
+    tag_code: Ints
     queued: npt.NDArray[np.bool_]
 
 
@@ -130,16 +136,19 @@ def _judge(view: memoryview, start: int, size: int, places: Ints) -> tuple[Sound
     """The records up to the first that is not sound, and the place behind them."""
     rows = Rows(Records(view, places), strict=False)
     topics = ranges(rows.buffer, rows.topics_at, rows.topic_ends, pa.binary())
-    well = rows.well & (rows.fields["commitLogOffset"] == places + start) & ~_doubtful(rows, topics)
+    properties = ranges(rows.buffer, rows.properties_at, rows.properties_ends, pa.binary())
+    well = rows.well & (rows.fields["commitLogOffset"] == places + start) & ~_doubtful(rows, topics, properties)
     ends = places + rows.fields["storeSize"]
     crcs = _crcs(view, rows, well)
     well &= (crcs == rows.fields["bodyCRC"]) | (rows.fields["bodyLength"] <= 0)
+    tags = tag_codes(properties)
     count = len(places)
     for row in np.flatnonzero(~well).tolist():
         scan = scan_record(view, int(places[row]), size, True)
         if scan.kind != OK or scan.physical_offset != start + int(places[row]):
             count = row
             break
+        tags[row] = java_string_hash(scan.property(Property.TAGS) or "")
     if not count:
         return None, int(places[0])
     flags = rows.fields["sysFlag"][:count]
@@ -153,12 +162,13 @@ def _judge(view: memoryview, start: int, size: int, places: Ints) -> tuple[Sound
         rows.fields["queueOffset"][:count].astype(np.int64),
         places[:count] + start,
         rows.fields["storeSize"][:count].astype(np.int64),
+        tags[:count],
         queued & (flags & INNER_BATCH == 0),
     )
     return sound, int(ends[count - 1])
 
 
-def _doubtful(rows: Rows, topics: pa.Array) -> npt.NDArray[np.bool_]:
+def _doubtful(rows: Rows, topics: pa.Array, properties: pa.Array) -> npt.NDArray[np.bool_]:
     """Records that take more than columns to judge: lengths that Java reads as negative, numbers in properties."""
     doubt: npt.NDArray[np.bool_] = (rows.fields["sysFlag"] & INNER_BATCH) != 0
     doubt |= (rows.properties_ends - rows.properties_at > PROPERTIES_BYTES_MAX) | (
@@ -166,7 +176,6 @@ def _doubtful(rows: Rows, topics: pa.Array) -> npt.NDArray[np.bool_]:
     )
     doubt |= rows.properties_ends != rows.starts + rows.fields["storeSize"]
     doubt |= pc.equal(topics, SCHEDULE_TOPIC.encode()).to_numpy(zero_copy_only=False)
-    properties = ranges(rows.buffer, rows.properties_at, rows.properties_ends, pa.binary())
     if _INNER in memoryview(properties.buffers()[2]).tobytes():
         doubt |= pc.match_substring(properties, _INNER.decode()).to_numpy(zero_copy_only=False)
     return doubt

@@ -30,7 +30,7 @@ _END_MARK: Final = b"\xff\xff"
 _END_BYTES: Final = 4
 _UNIT_BYTES_MAX: Final = 32767
 _ADDRESS_BASE: Final = -(1 << 63)
-_ADDRESS_MAX: Final = -(1 << 31) - 1
+ADDRESS_MAX: Final = -(1 << 31) - 1
 
 
 class ExtUnit(NamedTuple):
@@ -40,7 +40,7 @@ class ExtUnit(NamedTuple):
 
 
 def is_address(tags_code: int) -> bool:
-    return tags_code <= _ADDRESS_MAX
+    return tags_code <= ADDRESS_MAX
 
 
 class ConsumeQueueExt:

@@ -1,8 +1,8 @@
 """audit: is a store what it should be? Reads only; damage never stops it.
 
     log        records whole, with their CRC, lying where they say; between them nothing that is none
-    queues     every message of the log that belongs in a queue has its unit, with its place and size; no unit
-               without its message
+    queues     every message of the log that belongs in a queue has its unit, with its place, size and tag code
+               (delayed messages: a time; a unit with an extension: an address); no unit without its message
 
 The log is scanned range by range in the executors (`scanning`), each message against its unit right there. What comes
 back is findings, and per range and queue the runs of offsets that were met: a unit that no run covers has no message.
@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from cometmq.names import SCHEDULE_TOPIC
 from cometmq.spark.pipelines.steps import Summary
 from cometmq.spark.storeparts import LogRange, StoreDirectory
 
@@ -156,10 +157,13 @@ class _Scan:
         cuts = np.flatnonzero(np.diff(keys[order])) + 1
         for part in np.split(rows[order], cuts) if len(rows) else ():
             name = (sound.topics[int(sound.topic[part[0]])], int(sound.queue_id[part[0]]))
-            yield from self._one_queue(name, sound.queue_offset[part], sound.place[part], sound.size[part])
+            tags = sound.tag_code[part]
+            yield from self._one_queue(name, sound.queue_offset[part], sound.place[part], sound.size[part], tags)
 
-    def _one_queue(self, name: tuple[str, int], offsets: Ints, places: Ints, sizes: Ints) -> Iterator[Row]:
+    def _one_queue(self, name: tuple[str, int], offsets: Ints, places: Ints, sizes: Ints, tags: Ints) -> Iterator[Row]:
         import numpy as np
+
+        from cometmq.store.consumequeue_ext import ADDRESS_MAX
 
         queue = self.queues.get(name, Queue(*name, 0, 0))
         inside = (offsets >= queue.first) & (offsets < queue.last)
@@ -167,14 +171,16 @@ class _Scan:
             yield "missing unit", *name, int(offsets[row]), int(places[row]), int(sizes[row]), "unit: none"
         if not inside.any():
             return
-        offsets, places, sizes = offsets[inside], places[inside], sizes[inside]
+        offsets, places, sizes, tags = offsets[inside], places[inside], sizes[inside], tags[inside]
         low = int(offsets.min())
         units = self.directory.unit_slice(*name, low, int(offsets.max()) + 1)[offsets - low]
-        wrong = (units["offset"] != places) | (units["size"] != sizes)
-        for row in np.flatnonzero(wrong).tolist():
-            elsewhere = int(units["offset"][row]) != int(places[row])
-            kind = "unit points elsewhere" if elsewhere else "unit with a wrong size"
-            detail = f"unit: {int(units['offset'][row])}"
+        elsewhere, sized = units["offset"] != places, units["size"] != sizes
+        tagged = (units["tag"] != tags) & (units["tag"] > ADDRESS_MAX) & (name[0] != SCHEDULE_TOPIC)
+        for row in np.flatnonzero(elsewhere | sized | tagged).tolist():
+            kind, detail = "unit with a wrong tag code", f"unit: {int(units['tag'][row])}, tag: {int(tags[row])}"
+            if elsewhere[row] or sized[row]:
+                kind = "unit points elsewhere" if elsewhere[row] else "unit with a wrong size"
+                detail = f"unit: {int(units['offset'][row])}"
             yield kind, *name, int(offsets[row]), int(places[row]), int(sizes[row]), detail
         for run in np.split(np.sort(offsets), np.flatnonzero(np.diff(np.sort(offsets)) > 1) + 1):
             yield RUN, *name, int(run[0]), None, int(run[-1]) + 1 - int(run[0]), None
