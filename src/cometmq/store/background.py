@@ -36,7 +36,7 @@ CHECK_FIRST_S = 60.0
 CHECK_S = 600.0
 FOLLOW_S = 0.1
 # Of every 50 ms in which a replica gets a backlog: queues of short records wait, those of long ones keep up.
-LOG_FIRST_DISPATCH_S = 0.005
+LOG_FIRST_DISPATCH_S = 0.002
 
 
 class Background:
