@@ -8,7 +8,7 @@
     store         empty, and `--gib` of messages of 16 KiB (2 unless told; the directory is removed afterwards): sends,
                   and pulls of the newest messages
 
-A broker is a process of its own; its processor time comes from the scheduler, in nanoseconds, of all its threads. So
+A broker is a process of its own; its processor time comes from the kernel's clock of it, in nanoseconds. So
 other programs disturb little. Each figure is the cheapest of `--rounds`. A figure is flat when it is at most 1.15 times
 that of the smallest size.
 """
@@ -44,6 +44,8 @@ FLAT_MAX: Final = 1.15
 BODY: Final = bytes(1024)
 LARGE_BODY: Final = bytes(16 << 10)
 SEGMENT_BYTES: Final = 1 << 30
+# With a process number above it, a clock of Linux: all processor time of that process (CPUCLOCK_SCHED).
+CPU_OF_PROCESS: Final = 2
 TOPIC: Final = "Growth"
 SETTINGS: Final[dict[str, object]] = {
     "mappedFileSizeCommitLog": SEGMENT_BYTES,
@@ -74,10 +76,8 @@ def broker(settings: dict[str, object] | None = None, store: Path | None = None)
 
 
 def cpu_s(pid: int) -> float:
-    total_ns = 0
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        total_ns += int((task / "schedstat").read_text().split()[0])
-    return total_ns / 1e9
+    """Of all its threads, those that have ended too: a thorough flush of many queues has sixteen for a moment."""
+    return time.clock_gettime(~pid << 3 | CPU_OF_PROCESS)
 
 
 def connect(to: CometBroker) -> socket.socket:
