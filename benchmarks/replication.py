@@ -10,10 +10,11 @@ For each make a master (SYNC_MASTER, two copies, ASYNC_FLUSH) and a replica, as 
     sends      a Java producer with synchronous sends; a message counts when the answer was SEND_OK. CPU is that of the
                whole process, master and replica apart
     catch-up   an empty replica gets a log that was there before; the median of `--rounds`, with the CPU of both.
-               Beside it what two processes move over the loopback in the same run with frames of the same 32 KiB and
-               a plain loop each, and do with it: nothing; write it to a file; the same, and sync that file meanwhile
+               Beside it what two plain processes move over the loopback in the same rounds with frames of the same
+               1 MiB, and what the receiver does with them: nothing; writes them to a file; the same, and syncs that
+               file meanwhile; the same, with a thread for the writes; the same, spliced from the socket to the file
 
-The last limit is what a replica owes at least: it reports what is on its disk. A plain loop looks for no records.
+The third limit is what a replica owes at least: it reports what is on its disk. A plain loop looks for no records.
 Ours reports what is on its disk, RocketMQ's replica what it has appended: the figures compare unequal promises.
 """
 
@@ -29,7 +30,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
@@ -37,6 +38,8 @@ from cometmq.clock import ManualClock
 from cometmq.store.disk import OsDisk
 from cometmq.store.options import StoreOptions
 from cometmq.store.puts import AppendRequest
+from cometmq.store.replication.links import BACKLOG_FRAME_BYTES
+from cometmq.store.replication.replica import LANDING_BYTES
 from cometmq.store.store import Store
 from tests.compat.harness import remoting
 from tests.compat.harness.processes import wait_until
@@ -45,7 +48,8 @@ from tests.compat.harness.shell import JavaShell
 
 SERVER_JVM = ("-Xms1g", "-Xmx1g", "-XX:+UseG1GC", "-Dtls.server.mode=disabled")
 GET_HA_STATUS = 907
-FRAME_BYTES = 32 << 10
+FRAME_BYTES = BACKLOG_FRAME_BYTES
+READ_BYTES = LANDING_BYTES
 WARM_UP_S = 8
 POLL_S = 0.02
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
@@ -96,11 +100,15 @@ class Figures:
     others: int = 0
     master_us: float = 0.0
     replica_us: float = 0.0
-    catch_ups: list[CatchUp] = field(default_factory=list)
 
-    @property
-    def catch_up(self) -> CatchUp:
-        return sorted(self.catch_ups, key=lambda each: each.mb_per_s)[len(self.catch_ups) // 2]
+
+def typical(rounds: list[CatchUp]) -> CatchUp:
+    """What a kernel does varies by half."""
+    return CatchUp(
+        median(each.mb_per_s for each in rounds),
+        median(each.master_ms_per_mb for each in rounds),
+        median(each.replica_ms_per_mb for each in rounds),
+    )
 
 
 def cpu_s(broker: Broker) -> float:
@@ -193,64 +201,88 @@ def measure_catch_up(make: str, directory: Path, namesrv: str, store: Path, end:
 
 
 RECEIVE = """
-import os, socket, sys, threading
-port, end, path, sync = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4] == "sync"
-view = memoryview(bytearray(1 << 20))
+import fcntl, os, queue, socket, sys, threading, time
+port, end, read_bytes, path, how = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4], sys.argv[5]
 over = False
-if path:
+if how != "forget":
     file = os.open(path, os.O_RDWR | os.O_CREAT)
     os.posix_fallocate(file, 0, end)
+
 def sync_on():
     while not over:
         os.fdatasync(file)
-syncing = threading.Thread(target=sync_on)
+
+def receive():
+    view = memoryview(bytearray(read_bytes))
+    at = 0
+    while count := link.recv_into(view):
+        if how != "forget":
+            os.pwrite(file, view[:count], at)
+        at += count
+
+def receive_beside_writes():
+    free, full = queue.SimpleQueue(), queue.SimpleQueue()
+    def write_on():
+        at = 0
+        while (part := full.get()) is not None:
+            at += os.pwrite(file, part, at)
+            free.put(part.obj)
+    writing = threading.Thread(target=write_on)
+    writing.start()
+    for _ in range(4):
+        free.put(bytearray(read_bytes))
+    while count := link.recv_into(memory := free.get()):
+        full.put(memoryview(memory)[:count])
+    full.put(None)
+    writing.join()
+
+def splice():
+    out, into = os.pipe()
+    fcntl.fcntl(into, fcntl.F_SETPIPE_SZ, 1 << 20)
+    at = 0
+    while count := os.splice(link.fileno(), into, 1 << 20):
+        while count:
+            moved = os.splice(out, file, count, offset_dst=at)
+            at += moved
+            count -= moved
+
 link = socket.create_connection(("127.0.0.1", port))
-if sync:
-    syncing.start()
-at = 0
-while count := link.recv_into(view):
-    if path:
-        os.pwrite(file, view[:count], at)
-    at += count
+began_s = time.process_time()
+if how not in ("forget", "write"):
+    threading.Thread(target=sync_on).start()
+{"thread": receive_beside_writes, "splice": splice}.get(how, receive)()
 over = True
+print(time.process_time() - began_s, flush=True)
 link.close()
 """
+LIMITS = {
+    "forget": "loopback",
+    "write": "into a file",
+    "sync": "into a file that is synced",
+    "thread": "the same, a thread writes",
+    "splice": "the same, spliced",
+}
 
 
-def measure_loopback(count: int, path: Path | None = None, sync: bool = False) -> float:
-    """MB/s of frames that nobody looks at; `path`: they are written to that file."""
+def measure_limit(how: str, count: int, path: Path) -> CatchUp:
+    """Frames that nobody looks at."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = str(server.getsockname()[1])
-        how = "sync" if sync else ""
-        child = subprocess.Popen([sys.executable, "-c", RECEIVE, port, str(count), str(path or ""), how])
+        command = [sys.executable, "-c", RECEIVE, port, str(count), str(READ_BYTES), str(path), how]
+        child = subprocess.Popen(command, stdout=subprocess.PIPE)
         link, _ = server.accept()
         data = os.urandom(FRAME_BYTES)
-        began_s = time.monotonic()
+        began_s, cpu_began_s = time.monotonic(), time.process_time()
         with link:
             for _ in range(count // FRAME_BYTES):
                 link.sendall(data)
             link.shutdown(socket.SHUT_WR)
             link.recv(1)
-        took_s = time.monotonic() - began_s
-        child.wait()
-    if path is not None:
-        path.unlink()
-    return count / took_s / 1e6
-
-
-def measure_limits(directory: Path, options: argparse.Namespace) -> dict[str, float]:
-    """The median of the rounds of each, because what the kernel does varies by half."""
-    count = options.log_mb << 20
-    file = directory / "received"
-    ways: dict[str, tuple[Path | None, bool]] = {
-        "loopback": (None, False),
-        "into a file": (file, False),
-        "into a file that is synced": (file, True),
-    }
-    return {
-        name: median([measure_loopback(count, path, sync) for _ in range(max(3, options.rounds))])
-        for name, (path, sync) in ways.items()
-    }
+        took_s, sender_s = time.monotonic() - began_s, time.process_time() - cpu_began_s
+        receiver_s = float(child.communicate()[0])
+    path.unlink(missing_ok=True)
+    moved_mb = count / 1e6
+    return CatchUp(moved_mb / took_s, sender_s / moved_mb * 1000, receiver_s / moved_mb * 1000)
 
 
 def main() -> None:
@@ -265,7 +297,8 @@ def main() -> None:
     options = parser.parse_args()
     makes = options.makes.split(",")
     figures: dict[str, Figures] = {}
-    limits: dict[str, float] = {}
+    catch_ups: dict[str, list[CatchUp]] = {}
+    limits: dict[str, list[CatchUp]] = {}
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         with CometNameServer(directory).start() as namesrv:
@@ -277,36 +310,40 @@ def main() -> None:
             if options.only != "sends":
                 filled = directory / "filled"
                 end = fill_store(filled, options.log_mb)
-                for make in makes * options.rounds:
-                    caught_up = measure_catch_up(make, directory / make, namesrv.address, filled, end)
-                    figures.setdefault(make, Figures()).catch_ups.append(caught_up)
-                limits = measure_limits(directory, options)
+                for _ in range(options.rounds):
+                    for make in makes:
+                        caught_up = measure_catch_up(make, directory / make, namesrv.address, filled, end)
+                        catch_ups.setdefault(make, []).append(caught_up)
+                    for how in LIMITS:
+                        limits.setdefault(how, []).append(measure_limit(how, end, directory / "received"))
     show_sends(figures)
-    show_catch_up(figures, limits)
+    show_catch_up(
+        {make: typical(rounds) for make, rounds in catch_ups.items()},
+        {LIMITS[how]: typical(rounds) for how, rounds in limits.items()},
+    )
 
 
 def show_sends(figures: dict[str, Figures]) -> None:
-    rows = {make: row for make, row in figures.items() if row.sends_per_s}
-    for make, row in rows.items():
+    for make, row in figures.items():
         print(
             f"{make}: {row.sends_per_s:.0f} sends/s, not ok {row.others}, CPU of master {row.master_us:.1f} us, "
             f"of replica {row.replica_us:.1f} us"
         )
-    if {"comet", "java"} <= rows.keys():
-        ours, theirs = rows["comet"], rows["java"]
+    if {"comet", "java"} <= figures.keys():
+        ours, theirs = figures["comet"], figures["java"]
         cpu = (ours.master_us + ours.replica_us) / (theirs.master_us + theirs.replica_us)
         print(f"ours / RocketMQ: sends/s {ours.sends_per_s / theirs.sends_per_s:.2f}, CPU per message {cpu:.2f}")
 
 
-def show_catch_up(figures: dict[str, Figures], limits: dict[str, float]) -> None:
-    rows = {make: row.catch_up for make, row in figures.items() if row.catch_ups}
-    for make, row in rows.items():
+def show_catch_up(rows: dict[str, CatchUp], limits: dict[str, CatchUp]) -> None:
+    for name, row in {**rows, **limits}.items():
         print(
-            f"{make}: catch-up {row.mb_per_s:.0f} MB/s, CPU of master {row.master_ms_per_mb:.2f} ms a MB, "
-            f"of replica {row.replica_ms_per_mb:.2f} ms"
+            f"{name}: {row.mb_per_s:.0f} MB/s, CPU of sender {row.master_ms_per_mb:.2f} ms a MB, "
+            f"of receiver {row.replica_ms_per_mb:.2f} ms"
         )
-        for name, limit in limits.items():
-            print(f"    {row.mb_per_s / limit:.2f} of {name}, {limit:.0f} MB/s")
+    for name, row in rows.items():
+        parts = [f"{row.mb_per_s / limit.mb_per_s:.2f} of {limited}" for limited, limit in limits.items()]
+        print(f"{name}: {', '.join(parts)}")
     if {"comet", "java"} <= rows.keys():
         print(f"ours / RocketMQ: catch-up {rows['comet'].mb_per_s / rows['java'].mb_per_s:.2f}")
 

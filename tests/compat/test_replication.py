@@ -16,6 +16,12 @@ from pathlib import Path
 
 import pytest
 
+from cometmq.clock import SystemClock
+from cometmq.store.disk import OsDisk
+from cometmq.store.options import StoreOptions
+from cometmq.store.puts import AppendRequest
+from cometmq.store.replication.links import BACKLOG_BYTES
+from cometmq.store.store import Store
 from tests.compat.harness import remoting
 from tests.compat.harness.admin import MqAdmin
 from tests.compat.harness.processes import wait_until
@@ -26,6 +32,7 @@ from tests.compat.harness.shell import JavaShell
 pytestmark = pytest.mark.interop
 
 WAIT_S = 60.0
+LONG_SEGMENT_BYTES = 16 << 20
 QUEUES = 4
 GET_TOPIC_CONFIG = 351
 GET_HA_STATUS = 907
@@ -171,22 +178,38 @@ def test_a_log_in_two_places(java55: JavaShell, mqadmin: MqAdmin, square: Square
     assert not {body for body in small() if "rolled" in body}
 
 
-def test_our_sync_master_answers_by_the_reports_of_a_java_replica(
+def fill_log(directory: Path, length: int) -> None:
+    """A store that has been in use before a broker starts on it."""
+    options = StoreOptions(
+        root_dir=str(directory), segment_bytes=LONG_SEGMENT_BYTES, queue_file_bytes=20_000, index_enabled=False
+    )
+    store = Store(options, OsDisk(), SystemClock())
+    while store.log.max_offset < length:
+        store.put(AppendRequest("Filled", 0, os.urandom(50_000)))
+    store.close()
+
+
+def test_our_sync_master_sends_a_java_replica_a_backlog_and_answers_by_its_reports(
     java55: JavaShell, jars: None, tmp_path: Path, topic: str
 ) -> None:
     for name in ("master", "replica"):
         (tmp_path / name).mkdir()
+    size = {"mappedFileSizeCommitLog": LONG_SEGMENT_BYTES}
     with (
         CometNameServer(tmp_path).start() as namesrv,
-        CometBroker(tmp_path / "master", namesrv.address, {**PROMPT, "brokerRole": "SYNC_MASTER"}).start() as master,
-        JavaBroker(tmp_path / "replica", namesrv.address, REPLICA).start(),
+        CometBroker(tmp_path / "master", namesrv.address, {**PROMPT, **size, "brokerRole": "SYNC_MASTER"}) as master,
+        JavaBroker(tmp_path / "replica", namesrv.address, {**REPLICA, **size}) as replica,
     ):
+        fill_log(master.store, BACKLOG_BYTES + (3 << 20))
+        master.start()
+        replica.start()
         remoting.create_topic(master.address, topic, queues=QUEUES)
         wait_until(
             lambda: remoting.call(master.address, GET_HA_STATUS).json()["inSyncSlaveNums"] == 1, "replica", WAIT_S
         )
         bodies = [str(number) for number in range(20)]
         assert {row["status"] for row in send(java55, namesrv.address, topic, *bodies)} == {"SEND_OK"}
+        await_equal_logs(Square(namesrv.address, master, replica), BACKLOG_BYTES)
     (tmp_path / "alone").mkdir()
     with (
         CometNameServer(tmp_path, name="namesrv-2").start() as namesrv,
