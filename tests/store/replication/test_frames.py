@@ -1,11 +1,13 @@
 """Checks cometmq.store.replication.frames and whole: streams in any pieces."""
 
+import random
+
 import pytest
 
 from cometmq.errors import StoreError, WireError
 from cometmq.store.replication.frames import HEADER, REPORT, Frames, Reports
 from cometmq.store.replication.whole import WholeRecords
-from tests.store.replication.bench import SEGMENT_BYTES, fill, log_bytes, small_store
+from tests.store.replication.bench import SEGMENT_BYTES, fill, log_bytes, put, small_store
 
 FRAMES_BYTES_MAX = 1000
 
@@ -70,6 +72,32 @@ def test_only_whole_records_pass(step: int) -> None:
         passed += records
         last = len(passed)
         assert last in ends or _in_blank(log, last), f"the log would end inside a record at {last}"
+        at = end
+    assert bytes(passed) == log
+
+
+def test_of_long_pieces_only_whole_records_pass() -> None:
+    """So many bytes at once that compiled code goes over them quickly."""
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    segment_bytes = 256 << 10
+    store = small_store(segment_bytes=segment_bytes, message_bytes_max=100_000)
+    while store.log.max_offset < 4 * segment_bytes:
+        put(store, bytes(chance.choice((0, 10, 1000, 5000, 70_000))))
+    log = log_bytes(store)
+    ends = {0} | {at + size for at, size, _ in _starts(log)}
+    whole = WholeRecords(segment_bytes)
+    passed = bytearray()
+    at = 0
+    while at < len(log):
+        end = min(at + chance.randint(1, 2 * segment_bytes), len(log))
+        offset, records = whole.feed(at, [memoryview(log)[at:end]])
+        assert offset == len(passed)
+        passed += records
+        assert len(passed) in ends or _in_blank(log, len(passed))
+        held = end - len(passed)
+        assert not held or not any(len(passed) < each <= end for each in ends), "a whole record was held back"
         at = end
     assert bytes(passed) == log
 
