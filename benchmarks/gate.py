@@ -36,7 +36,7 @@ from cometmq.net.loop import run
 RECORDED: Final = Path(__file__).with_name("gate.json")
 DEARER_MAX: Final = 1.15
 CALIBRATION_PASSES: Final = 4_000
-ROUNDS: Final = 13
+ROUNDS: Final = 21
 
 _HEAD: Final = struct.Struct(">iqii16s")
 _BODY: Final = bytes(range(256)) * 4
