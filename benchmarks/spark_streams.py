@@ -70,29 +70,41 @@ class Batches:
 
 
 def archiving(bench: Bench, filled: Filled) -> None:
+    """Pulled from the broker, and from its files; the sink in its own codec, which is Snappy, and in the archive's."""
+    near = {"readMode": "store", "storePath": str(filled.store)}
+    with filled.served() as namesrv:
+        _archive(bench, "archive", filled, namesrv, {})
+        _archive(bench, "archive near the store", filled, namesrv, near)
+        options = {"namesrvAddr": namesrv, "subscribe": TOPIC, "startingOffsets": "earliest"}
+        parquet_sink(bench, "cometmq to parquet sink", filled, "cometmq", options)
+        parquet_sink(bench, "cometmq to parquet sink zstd", filled, "cometmq", options, "zstd")
+
+
+def _archive(bench: Bench, name: str, filled: Filled, namesrv: str, source: dict[str, Any]) -> None:
     root = bench.scratch("archive")
 
     def run() -> None:
         bench.scratch("archive")
-        archive(bench.spark, namesrv=namesrv, topics=TOPIC, root=root, rows_per_batch=ROWS_PER_BATCH)
+        archive(bench.spark, namesrv=namesrv, topics=TOPIC, root=root, rows_per_batch=ROWS_PER_BATCH, **source)
 
-    with filled.served() as namesrv:
-        _drain(bench, "archive", filled, root, run, 1 + min(2, bench.args.rounds))
-        assert sum(file.rows for file in Lake(root).live_files()) == filled.count
-        shutil.rmtree(root)
-        options = {"namesrvAddr": namesrv, "subscribe": TOPIC, "startingOffsets": "earliest"}
-        parquet_sink(bench, "cometmq to parquet sink", filled, "cometmq", options)
+    _drain(bench, name, filled, root, run, 2 if source else 1 + min(2, bench.args.rounds))
+    assert sum(file.rows for file in Lake(root).live_files()) == filled.count
+    shutil.rmtree(root)
 
 
-def parquet_sink(bench: Bench, name: str, filled: Filled, kind: str, options: dict[str, str]) -> None:
+def parquet_sink(
+    bench: Bench, name: str, filled: Filled, kind: str, options: dict[str, str], codec: str = "snappy"
+) -> None:
     """Spark's own Parquet files. Warmed by a batch write of a part, since the whole takes long."""
     target = bench.scratch("parquet")
-    bench.spark.read.format(kind).options(**options).load().limit(filled.count // 5).write.parquet(target)
+    bench.spark.read.format(kind).options(**options).load().limit(filled.count // 5).write.parquet(
+        target, compression=codec
+    )
 
     def run() -> None:
         bench.scratch("parquet")
         stream = bench.spark.readStream.format(kind).options(**options, maxOffsetsPerTrigger=ROWS_PER_BATCH).load()
-        writer = stream.writeStream.format("parquet").option("path", target + "/data")
+        writer = stream.writeStream.format("parquet").option("path", target + "/data").option("compression", codec)
         writer.option("checkpointLocation", target + "/checkpoint").trigger(
             availableNow=True
         ).start().awaitTermination()

@@ -5,10 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow.parquet as pq
 import pytest
 
+from cometmq.errors import StoreError
+from cometmq.spark.columns import COLUMNS
 from cometmq.spark.lake import live_paths
+from cometmq.spark.offsets import Queue, Range
 from cometmq.spark.pipelines import archive
+from cometmq.spark.pipelines.archive import _Write
 from cometmq.testing import SyncCluster
 from tests.spark.conftest import fill
 
@@ -21,6 +26,24 @@ pytestmark = pytest.mark.spark
 def archived(spark: SparkSession, root: Path, topic: str) -> list[int]:
     frame = spark.read.format("cometmq_archive").options(subscribe=topic, columns="body").load(str(root))
     return sorted(int(bytes(row["body"])) for row in frame.collect())
+
+
+def test_a_task_reads_its_range_from_the_brokers_files_if_told_to(
+    cluster: SyncCluster, topic: str, tmp_path: Path
+) -> None:
+    fill(cluster, topic, 300)
+    broker = cluster.brokers[0]
+    options = {"namesrvAddr": cluster.namesrv, "subscribe": topic, "readMode": "store", "retryMs": "30000"}
+    one = Range(Queue(topic, broker.name, 0), 0, 20)
+    near = _Write(str(tmp_path), {**options, "storePath": str(broker.directory / "store")}, COLUMNS, "q", 0)
+    (file,) = near._files(one)
+    far = _Write(str(tmp_path), {**options, "readMode": "remote"}, COLUMNS, "q", 1)
+    (same,) = far._files(one)
+    read = [pq.read_table(tmp_path / path, partitioning=None) for path in (file.path, same.path)]
+    assert read[0].num_rows == 20
+    assert read[0].equals(read[1])
+    with pytest.raises(StoreError, match="is no store directory"):
+        list(_Write(str(tmp_path), {**options, "storePath": str(tmp_path)}, COLUMNS, "q", 2)._files(one))
 
 
 def test_an_archive_grows_by_what_is_new_and_reads_as_the_topic_does(
@@ -40,7 +63,5 @@ def test_an_archive_grows_by_what_is_new_and_reads_as_the_topic_does(
     assert from_lake.columns == live.columns
     key = ["brokerName", "queueId", "queueOffset"]
     assert from_lake.orderBy(*key).collect() == live.orderBy(*key).collect()
-
-    import pyarrow.parquet as pq
 
     assert sum(pq.read_metadata(path).num_rows for path in live_paths(tmp_path)) == 600

@@ -150,12 +150,18 @@ def read_partition(given: dict[str, str], names: tuple[str, ...], one: Range) ->
     options = source_options(given)
     if options.choice("emit", ("messages", "ranges")) == "ranges":
         return iter([_range_row(one, names)])
-    pulling = pull_options(options, tuple(chosen(names)))
+    return read_messages(options, one, tuple(chosen(names)))
+
+
+def read_messages(options: Options, one: Range, columns: tuple[Column, ...]) -> Iterator[pa.RecordBatch]:
+    """The messages of a range, from where `readMode` says."""
+    pulling = pull_options(options, columns)
     store = near(options, one)
     if store is not None:
-        return read_near(store, one, pulling.columns, options, pulling.tags)
+        return read_near(store, one, columns, options, pulling.tags)
     batches = read_range(remote(options), one, pulling)
-    return _shown(batches, one.queue.topic) if options.get("namespace") and "topic" in names else batches
+    is_shown = options.get("namespace") and any(column.name == "topic" for column in columns)
+    return _shown(batches, one.queue.topic) if is_shown else batches
 
 
 def _shown(batches: Iterator[pa.RecordBatch], topic: str) -> Iterator[pa.RecordBatch]:

@@ -50,7 +50,8 @@ def archive(
     interval_s: float = 60.0,
     **source: str,
 ) -> Summary:
-    """Archives what there is (`once`), or goes on until it is stopped. `source`: further options of the source."""
+    """Archives what there is (`once`), or goes on until it is stopped. `source`: further options of the source, such as
+    `readMode` and `storePath` where the broker's disk can be seen."""
     lake = Lake(root)
     lake.manifests.mkdir(parents=True, exist_ok=True)
     wanted = chosen(columns.split(",")) if columns else COLUMNS
@@ -127,15 +128,13 @@ class _Write:
 
     def _files(self, one: Range) -> Iterator[LakeFile]:
         from cometmq.spark.lakewriting import DayFile, by_day
-        from cometmq.spark.reading import read_range
-        from cometmq.spark.remote import remote
-        from cometmq.spark.source import pull_options, source_options
+        from cometmq.spark.source import read_messages, source_options
 
         options = source_options(self.options)
         names = [column.name for column in self.columns]
         needed = tuple(chosen(dict.fromkeys([*names, "storeTimestamp"])))
         days: dict[str, DayFile] = {}
-        for batch in read_range(remote(options), one, pull_options(options, needed)):
+        for batch in read_messages(options, one, needed):
             for day, part in by_day(batch):
                 if day not in days:
                     days[day] = DayFile(Path(self.root) / self._path(one, day), names)
