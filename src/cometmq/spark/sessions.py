@@ -12,6 +12,7 @@ there (pyarrow, numpy, msgspec, lz4) must be installed, as pandas and pyarrow mu
 from __future__ import annotations
 
 import os
+import socket
 import tempfile
 import zipfile
 from collections.abc import Mapping
@@ -42,7 +43,7 @@ _LOCAL_CONF: Final = {
     "spark.ui.enabled": "false",
     "spark.sql.shuffle.partitions": str(os.cpu_count() or 2),
     # Between Spark and its Python workers; a fifth less processor time for a live read than over TCP.
-    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.python.unix.domain.socket.enabled": str(hasattr(socket, "AF_UNIX")).lower(),
 }
 
 
