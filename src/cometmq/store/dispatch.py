@@ -122,7 +122,6 @@ class Dispatcher:
         self._lmq: bool = options.lmq_enabled
         self._delays_ms: list[int] = parse_delay_levels(options.delay_levels)
         self._tag_codes: dict[str, int] = {}
-        self._tags: dict[bytes, tuple[str, int]] = {}
 
     @property
     def target(self) -> int:
@@ -395,15 +394,12 @@ class Dispatcher:
         scan = plain.scan
         spots = plain.spots
         transaction = scan.sys_flag & TRANSACTION_MASK
-        tag = ""
-        tags_code = 0
-        if spots.tag_end > 0:
-            tag, tags_code = self._tag_of(data[spots.tag_at : spots.tag_end])
-        if (transaction == 0 or transaction == TRANSACTION_COMMIT) and not self._put_plain(scan, tags_code):
+        in_queue = transaction == 0 or transaction == TRANSACTION_COMMIT
+        if in_queue and not self._put_plain(scan, spots.tag_hash(0, data)):
             return True
         if self._index_enabled and transaction != TRANSACTION_ROLLBACK:
             try:
-                self._index.put_spots(scan.topic, scan.physical_offset, scan.store_timestamp_ms, data, spots, tag)
+                self._index.put_spots(scan.topic, scan.physical_offset, scan.store_timestamp_ms, data, spots)
                 self._index_failures = 0
             except (StoreError, OSError) as error:
                 return self._index_failed(error, scan.physical_offset)
@@ -423,16 +419,6 @@ class Dispatcher:
             self.note_damage(Damage(offset, offset + size, str(error)))
             return False
         return True
-
-    def _tag_of(self, field: bytes) -> tuple[str, int]:
-        """The tag that these bytes are, and its code."""
-        known = self._tags.get(field)
-        if known is None:
-            if len(self._tags) >= _TAGS_CACHED_MAX:
-                self._tags.clear()
-            tag = field.decode()
-            known = self._tags[field] = (tag, java_string_hash(tag))
-        return known
 
     def _index_failed(self, error: Exception, physical_offset: int) -> bool:
         """True when it is time to give up: then nothing is indexed and the store takes no messages.

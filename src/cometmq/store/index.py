@@ -282,8 +282,8 @@ class Index:
         self._slots: int = options.index_slots
         self._entries: int = options.index_entries
         self._file_bytes: int = HEADER_BYTES + SLOT_BYTES * self._slots + ENTRY_BYTES * self._entries
-        # By topic: the hash of `topic#`, and the index's hash of each tag.
-        self._topic_hashes: dict[str, tuple[int, dict[str, int]]] = {}
+        # By topic: the hashes of `topic#` and `topic#T#`, and the index's hash of each tag.
+        self._topic_hashes: dict[str, tuple[int, int, dict[str, int]]] = {}
 
     # Building
 
@@ -300,7 +300,7 @@ class Index:
         seeds = self._topic_hashes.get(topic)
         if seeds is None:
             seeds = self._add_topic(topic)
-        seed, tag_hashes = seeds
+        seed, _, tag_hashes = seeds
         tag_hash = -1
         if tag:
             known = tag_hashes.get(tag)
@@ -320,32 +320,31 @@ class Index:
             self._put_hashes(hashes, physical_offset, store_time_ms)
             self.newest_offset = physical_offset
 
-    def put_spots(
-        self, topic: str, physical_offset: int, store_time_ms: int, data: bytes, spots: KeySpots, tag: str
-    ) -> None:
-        """`put()` of a message whose keys still lie in its record; `tag` is what `spots` has, or "".
-
-        0.3 us less for the common message, of which no text is made (compiled).
-        """
+    def put_spots(self, topic: str, physical_offset: int, store_time_ms: int, data: bytes, spots: KeySpots) -> None:
+        """`put()` of a message whose keys still lie in its record: 0.4 us less for the common one (compiled)."""
         file = self.files[-1] if self.files else None
         seeds = self._topic_hashes.get(topic)
-        tag_hash = None if seeds is None else seeds[1].get(tag)
         if (
             spots.unique_end > 0
             and spots.keys_end > 0
+            and spots.tag_end > 0
             and seeds is not None
-            and tag_hash is not None
             and file is not None
             and file.takes_three
             and physical_offset > self.newest_offset
             and physical_offset != file.end_offset
         ):
-            unique_hash = _positive(spots.unique_hash(seeds[0], data))
-            key_hash = _positive(spots.keys_hash(seeds[0], data))
-            self._put_three(unique_hash, key_hash, tag_hash, physical_offset, store_time_ms)
+            self._put_three(
+                _positive(spots.unique_hash(seeds[0], data)),
+                _positive(spots.keys_hash(seeds[0], data)),
+                _positive(spots.tag_hash(seeds[1], data)),
+                physical_offset,
+                store_time_ms,
+            )
             return
         unique_key = data[spots.unique_at : spots.unique_end].decode()
         keys = data[spots.keys_at : spots.keys_end].decode()
+        tag = data[spots.tag_at : spots.tag_end].decode()
         self.put(topic, physical_offset, store_time_ms, unique_key, keys, tag)
 
     def _put_three(
@@ -370,11 +369,11 @@ class Index:
                 self._put_hashes([key_hash], physical_offset, store_time_ms)
         self.newest_offset = physical_offset
 
-    def _add_topic(self, topic: str) -> tuple[int, dict[str, int]]:
-        """The hash of `topic#`, with which the hashes of all its keys begin, and room for those of its tags."""
+    def _add_topic(self, topic: str) -> tuple[int, int, dict[str, int]]:
+        """What the hashes of all its keys begin with, what those of its tags do, and room for the latter."""
         if len(self._topic_hashes) >= _TOPICS_CACHED_MAX:
             self._topic_hashes.clear()
-        seeds: tuple[int, dict[str, int]] = (hash_on(0, topic + "#"), {})
+        seeds: tuple[int, int, dict[str, int]] = (hash_on(0, f"{topic}#"), hash_on(0, f"{topic}#T#"), {})
         self._topic_hashes[topic] = seeds
         return seeds
 

@@ -56,6 +56,8 @@ class PlainScan:
         # What of its properties dispatch needs, in the same bytes; if this is known, the text was not made.
         self.spots: KeySpots = KeySpots()
         self.has_spots: bool = False
+        # The bytes of `scan.topic`, and all topics by theirs.
+        self._field: bytes = b""
         self._topics: dict[bytes, str] = {}
 
     def take(self, data: bytes, position: int, check_crc: bool, wants_spots: bool = False) -> bool:
@@ -105,15 +107,19 @@ class PlainScan:
         properties = "" if self.has_spots else data[properties_at:end].decode("utf-8", "replace")
         if "INNER_BASE" in properties:
             return False
-        field = data[tail_at + 1 : topic_end]
+        self.scan.properties = properties
+        return _lies_at(self._field, data, tail_at + 1, topic_end) or self._take_topic(data[tail_at + 1 : topic_end])
+
+    def _take_topic(self, field: bytes) -> bool:
+        """Another topic than that of the record before."""
         topic = self._topics.get(field)
         if topic is None:
             topic = field.decode("utf-8", "replace")
             if topic == SCHEDULE_TOPIC or "\0" in topic:
                 return False
             self._keep(field, topic)
+        self._field = field
         self.scan.topic = topic
-        self.scan.properties = properties
         return True
 
     def _keep(self, field: bytes, topic: str) -> None:
@@ -178,6 +184,9 @@ class KeySpots:
     def keys_hash(self, seed: int, data: bytes) -> int:
         return _hash_ascii_on(seed, data, self.keys_at, self.keys_end)
 
+    def tag_hash(self, seed: int, data: bytes) -> int:
+        return _hash_ascii_on(seed, data, self.tag_at, self.tag_end)
+
     def _take(self, data: bytes, name_at: i64, length: i64, value_at: i64, value_end: i64, all_bits: i64) -> bool:
         """False if this is one of the three, but not in the common form."""
         name: i64 = u32_at(data, name_at) if length == 4 else i64_at(data, name_at)
@@ -198,6 +207,19 @@ class KeySpots:
             self.tag_at = value_at
             self.tag_end = value_end
         return is_first
+
+
+def _lies_at(field: bytes, data: bytes, start: i64, end: i64) -> bool:
+    """Whether `data[start:end]` is `field`."""
+    count: i64 = len(field)
+    if end - start != count:
+        return False
+    number: i64 = 0
+    while number < count:
+        if field[number] != data[start + number]:
+            return False
+        number += 1
+    return True
 
 
 def _has_space(data: bytes, at: i64, end: i64) -> bool:
