@@ -1,8 +1,9 @@
 """All queues of a store: which there are, when their bytes are written and synced, and when they go.
 
 Dispatch puts units here, message by message in log order. Units wait in memory (`pending`) until they are handed to the
-kernel: of some hundred queues with the next `write_round()`, every second; of more by one round in ten, because opening
-the file of a queue, not writing to it, is what costs; of all when UNITS_PENDING_MAX wait, or before a thorough flush.
+kernel: of some hundred queues with the next `write_round()`, every second; of more in turns, after twenty rounds at the
+latest, because opening the file of a queue, not writing to it, is what costs; of all when UNITS_PENDING_MAX wait, or
+before a thorough flush.
 A crash takes them, as it takes those that were written and not synced: recovery makes both again.
 
 A thorough flush makes the queues durable and says so in the checkpoint. It has three steps, because the middle
@@ -104,6 +105,9 @@ class ConsumeQueues:
         self.exts: dict[tuple[str, int], ConsumeQueueExt] = {}
         self.pending: int = 0
         self.round_queues_min: int = ROUND_QUEUES_MIN
+        # How many queues each round writes, and how many of those that waited are still to be written so.
+        self._round_count: int = 0
+        self._round_left: int = 0
         self.lmq_count: int = 0
         # Offsets of damaged places of the log, ascending; see consumequeue.py.
         self.damages: list[int] = []
@@ -259,10 +263,15 @@ class ConsumeQueues:
     def write(self) -> None:
         """Hand all units to the kernel. DiskFull or OSError: those not written stay, try again later."""
         self._write_oldest(len(self._waiting))
+        self._round_left = 0
 
     def write_round(self) -> None:
-        """The same, if many queues wait, for those that wait longest."""
-        self._write_oldest(max(self.round_queues_min, -(-len(self._waiting) // ROUNDS)))
+        """The same, if many queues wait, for those that wait longest: for all that wait now in ROUNDS rounds."""
+        if self._round_left <= 0:
+            self._round_left = len(self._waiting)
+            self._round_count = max(self.round_queues_min, -(-len(self._waiting) // ROUNDS))
+        self._round_left -= self._round_count
+        self._write_oldest(self._round_count)
 
     def _write_oldest(self, count: int) -> None:
         # The extension first: an address must never point to nothing.
