@@ -10,15 +10,22 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from cometmq.errors import NoRoute
+from cometmq.spark.offsets import Positions, Range
+from cometmq.spark.once import records
 from cometmq.spark.options import Options
 from cometmq.spark.remote import CONNECTION_OPTIONS, remote
 from cometmq.testing import SyncCluster
+from cometmq.wire.properties import Property, decode
 from tests.spark.conftest import fill
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.spark
+
+# Where rows of a transaction are until it ends.
+HALVES = "RMQ_SYS_TRANS_HALF_TOPIC"
 
 
 def write(frame: DataFrame, cluster: SyncCluster, **options: Any) -> None:
@@ -75,48 +82,68 @@ def test_a_frame_that_cannot_be_sent_is_refused(
         write(spark.createDataFrame([("x",)], ddl), cluster, **options)
 
 
-def failing(frame: DataFrame, failures: int, cluster: SyncCluster, watched: str | None = None) -> DataFrame:
-    """The same rows, but on its first tries each task fails after 80 of them, when some are in the topic `watched`."""
+def failing(frame: DataFrame, failures: int, cluster: SyncCluster, watched: str, proof: Path) -> DataFrame:
+    """The same rows, but on its first tries each task fails after 80 of them, when some are in the topic `watched`.
+
+    Each such failure leaves a file in `proof`."""
     import pyarrow as pa
 
     options = Options({"namesrvAddr": cluster.namesrv}, CONNECTION_OPTIONS)
-    queues = remote(options).queues([watched] if watched else [])
-    least = 5 if watched else 0
-    before = sum(remote(options).maximums(queues).values())
+    before = ends(options, watched)
+
+    def await_some(mine: set[str]) -> None:
+        """Until the topic has five of a task's rows, by their keys."""
+        cluster = remote(options)
+        seen, found = dict(before), 0
+        give_up_s = time.monotonic() + 60
+        while found < 5:
+            assert time.monotonic() < give_up_s, "no row has arrived"
+            for queue, end in ends(options, watched).items():
+                fresh = cluster.run(records(cluster, Range(queue, seen.get(queue, 0), end)))
+                found += sum(decode(one.properties).get(Property.KEYS) in mine for one in fresh)
+                seen[queue] = fresh[-1].queue_offset + 1 if fresh else seen.get(queue, 0)
+            time.sleep(0.05)
 
     def pass_on(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext
 
         context = TaskContext.get()
         assert context is not None
-        seen = 0
+        mine: set[str] = set()
         for batch in batches:
             for first in range(0, batch.num_rows, 10):
-                if seen >= 80 and context.attemptNumber() < failures:
-                    give_up_s = time.monotonic() + 60
-                    while sum(remote(options).maximums(queues).values()) < before + least:
-                        assert time.monotonic() < give_up_s, "no row has arrived"
-                        time.sleep(0.01)
+                if len(mine) >= 80 and context.attemptNumber() < failures:
+                    await_some(mine)
+                    (proof / f"{context.partitionId()}-{context.attemptNumber()}").touch()
                     raise RuntimeError("as planned")
                 piece = batch.slice(first, 10)
-                seen += piece.num_rows
+                mine |= set(piece.column("keys").to_pylist())
                 yield piece
 
     return frame.mapInArrow(pass_on, frame.schema)
 
 
+def ends(options: Options, topic: str) -> Positions:
+    """Of a topic that may not be there yet."""
+    try:
+        return remote(options).maximums(remote(options).queues([topic]))
+    except NoRoute:
+        return {}
+
+
 @pytest.mark.parametrize("delivery", ["at-least-once", "deduplicated", "transactional"])
 def test_tasks_that_fail_lose_nothing_and_double_only_where_said(
-    spark: SparkSession, cluster: SyncCluster, topic: str, delivery: str
+    spark: SparkSession, cluster: SyncCluster, topic: str, tmp_path: Path, delivery: str
 ) -> None:
     # Large rows in small batches: so that they do not wait in a buffer of Spark's until the task has failed.
-    frame = spark.range(0, 200, 1, 2).selectExpr("rpad(CAST(id AS STRING), 16384, ' ') AS body")
+    frame = spark.range(0, 200, 1, 2).selectExpr("rpad(CAST(id AS STRING), 16384, ' ') AS body", "string(id) AS keys")
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "10")
     try:
-        watched = topic if delivery == "at-least-once" else None
-        write(failing(frame, 2, cluster, watched), cluster, topic=topic, delivery=delivery, maxInFlight=5)
+        watched = HALVES if delivery == "transactional" else topic
+        write(failing(frame, 2, cluster, watched, tmp_path), cluster, topic=topic, delivery=delivery, maxInFlight=5)
     finally:
         spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+    assert {path.name for path in tmp_path.iterdir()} == {"0-0", "0-1", "1-0", "1-1"}, "all had sent some"
     counts = bodies(cluster, topic)
     assert set(counts) == set(range(200))
     if delivery == "at-least-once":
@@ -126,17 +153,17 @@ def test_tasks_that_fail_lose_nothing_and_double_only_where_said(
 
 
 def test_rows_with_an_id_may_come_in_any_order_and_partition(
-    spark: SparkSession, cluster: SyncCluster, topic: str
+    spark: SparkSession, cluster: SyncCluster, topic: str, tmp_path: Path
 ) -> None:
     rows = spark.range(0, 200, 1, 2).selectExpr(
-        "rpad(CAST(id AS STRING), 16384, ' ') AS body", "concat('k', id) AS name"
+        "rpad(CAST(id AS STRING), 16384, ' ') AS body", "string(id) AS keys", "concat('k', id) AS name"
     )
     options = {"topic": topic, "delivery": "deduplicated", "rowId": "name", "jobId": f"job-{topic}", "maxInFlight": 5}
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "10")
     try:
         with pytest.raises(Exception, match="as planned"):
-            write(failing(rows, 99, cluster), cluster, **options)
-        assert len(cluster.messages(topic)) < 200
+            write(failing(rows, 99, cluster, topic, tmp_path), cluster, **options)
+        assert 0 < len(cluster.messages(topic)) < 200
         write(rows.repartition(3).sortWithinPartitions("name", ascending=False), cluster, **options)
     finally:
         spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
@@ -163,6 +190,7 @@ def test_a_stream_that_is_killed_between_write_and_commit_sends_each_row_once(
             source.writeStream.format("cometmq")
             .options(namesrvAddr=cluster.namesrv, topic=topic, delivery=delivery)
             .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .queryName(f"named_{delivery}")
             .trigger(availableNow=True)
             .start()
         )

@@ -6,6 +6,7 @@ import asyncio
 import zlib
 from collections.abc import Iterator
 from functools import partial
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from cometmq.client.codecs import bytes_codec
@@ -144,20 +145,22 @@ def _spare_topic(options: Options) -> str | None:
 
 
 async def send_halves(cluster: Remote, rows: Iterator[Row], options: Options, prefix: str) -> list[Handle]:
+    """A window at a time. What was sent is taken back if the rest cannot be, or does not come."""
     producer = await producer_of(cluster, options)
-    window = asyncio.Semaphore(min(64, options.number("maxInFlight", 1)))
-
-    async def one(number: int, row: Row) -> Handle:
-        async with window:
-            return await _send_half(producer, row.marked(f"{prefix}{number}"))
-
-    tasks = [asyncio.ensure_future(one(number, row)) for number, row in enumerate(rows)]
-    outcomes = await asyncio.gather(*tasks, return_exceptions=True)
-    failed = next((outcome for outcome in outcomes if isinstance(outcome, BaseException)), None)
-    if failed is not None:
-        await end_all(cluster, [one for one in outcomes if isinstance(one, Handle)], options, commit=False)
-        raise failed
-    return [one for one in outcomes if isinstance(one, Handle)]
+    window = min(64, options.number("maxInFlight", 1))
+    marked = (row.marked(f"{prefix}{number}") for number, row in enumerate(rows))
+    handles: list[Handle] = []
+    try:
+        while chunk := list(islice(marked, window)):
+            outcomes = await asyncio.gather(*(_send_half(producer, row) for row in chunk), return_exceptions=True)
+            handles += [outcome for outcome in outcomes if not isinstance(outcome, BaseException)]
+            for outcome in outcomes:
+                if isinstance(outcome, BaseException):
+                    raise outcome
+    except Exception:
+        await end_all(cluster, handles, options, commit=False)
+        raise
+    return handles
 
 
 async def _send_half(producer: Producer[bytes], row: Row) -> Handle:
