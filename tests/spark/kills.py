@@ -159,6 +159,16 @@ class Range:
 
     def strike(self, fault: Fault) -> int:
         """Runs the pipeline of a seed with its fault; how often the job was given. AssertionError if rows are wrong."""
+        try:
+            return self._strike(fault)
+        except BaseException:
+            # The job may still run or wait at the point: the next seed begins without it.
+            if self.driver is not None:
+                self.driver.kill()
+                self.driver = None
+            raise
+
+    def _strike(self, fault: Fault) -> int:
         topic = f"kill_{fault.seed}"
         self.seen = ""
         self.source.create_topic(topic, QUEUES)
