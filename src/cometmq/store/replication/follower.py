@@ -31,7 +31,7 @@ UNDISPATCHED_BYTES_MAX: Final = 1 << 30
 # While so much comes in so long, a backlog is being sent: the log comes first, its queues now and then.
 FLOWING_BYTES: Final = 8 << 20
 FLOW_S: Final = 0.05
-FLOWING_READ_BYTES: Final = BUFFER_BYTES // 2
+FLOWING_READ_BYTES: Final = BUFFER_BYTES // 4
 LOOK_S: Final = 0.02
 TIMER_HAIR_S: Final = 0.001
 

@@ -22,10 +22,9 @@ from cometmq.store.replication.whole import WholeRecords
 CHECKED_BYTES: Final = 32 << 10
 # 0 asks for the last segment, wherever it begins.
 FIRST_REQUEST: Final = 1
-# The bytes of a long frame are received where records are looked for, so many at a time that a core's own cache still
-# has them when they are looked through and written.
+# The bytes of a long frame are received where records are looked for, so many at a time at most.
 LONG_FRAME_BYTES: Final = 256 << 10
-LANDING_BYTES: Final = 512 << 10
+LANDING_BYTES: Final = 1 << 20
 
 
 class GrowingLog(Protocol):
