@@ -53,8 +53,10 @@ _I32_MAX: Final = 0x7FFFFFFF
 # Interpreted, the Struct is faster: 0.12 us against 0.39 us.
 _TURNS_BYTES: Final = sys.byteorder == "little" and not __file__.endswith(".py")
 _AHEAD_BYTES: Final = 4 << 20
-_TOPICS_CACHED_MAX: Final = 4_000
+# 350 bytes for a topic with a tag. Too small for the topics in use, the table would be emptied again and again.
+_TOPICS_CACHED_MAX: Final = 16_000
 _TAGS_CACHED_MAX: Final = 50
+_TAGS_CACHED_TOTAL_MAX: Final = 100_000
 _NAME_DIGITS: Final = 17
 
 KEY: Final = "K"
@@ -284,6 +286,8 @@ class Index:
         self._file_bytes: int = HEADER_BYTES + SLOT_BYTES * self._slots + ENTRY_BYTES * self._entries
         # By topic: the hashes of `topic#` and `topic#T#`, and the index's hash of each tag.
         self._topic_hashes: dict[str, tuple[int, int, dict[str, int]]] = {}
+        # Tags that were added to them since they were last emptied.
+        self._tags_cached: int = 0
 
     # Building
 
@@ -304,7 +308,7 @@ class Index:
         tag_hash = -1
         if tag:
             known = tag_hashes.get(tag)
-            tag_hash = _add_tag(tag_hashes, topic, tag) if known is None else known
+            tag_hash = self._add_tag(tag_hashes, topic, tag) if known is None else known
         if tag and keys and unique_key and " " not in keys and self.files and self.files[-1].takes_three:
             unique_hash = _positive(hash_on(seed, unique_key))
             self._put_three(unique_hash, _positive(hash_on(seed, keys)), tag_hash, physical_offset, store_time_ms)
@@ -376,6 +380,16 @@ class Index:
         seeds: tuple[int, int, dict[str, int]] = (hash_on(0, f"{topic}#"), hash_on(0, f"{topic}#T#"), {})
         self._topic_hashes[topic] = seeds
         return seeds
+
+    def _add_tag(self, tag_hashes: dict[str, int], topic: str, tag: str) -> int:
+        if len(tag_hashes) >= _TAGS_CACHED_MAX:
+            tag_hashes.clear()
+        self._tags_cached += 1
+        if self._tags_cached >= _TAGS_CACHED_TOTAL_MAX:
+            self._topic_hashes.clear()
+            self._tags_cached = 0
+        tag_hash = tag_hashes[tag] = _positive(hash_on(0, f"{topic}#T#{tag}"))
+        return tag_hash
 
     def _put_hashes(self, key_hashes: list[int], physical_offset: int, store_time_ms: int) -> None:
         file = self.files[-1] if self.files else self._add_file()
@@ -548,13 +562,6 @@ class Index:
 def _is_safe(file: IndexFile, safe_time_ms: int) -> bool:
     """Whether a crash cannot have spoilt it. Times alone do not say: a new file may begin in the ms of the full one."""
     return file.is_full and file.end_time_ms <= safe_time_ms
-
-
-def _add_tag(tag_hashes: dict[str, int], topic: str, tag: str) -> int:
-    if len(tag_hashes) >= _TAGS_CACHED_MAX:
-        tag_hashes.clear()
-    tag_hash = tag_hashes[tag] = _positive(hash_on(0, f"{topic}#T#{tag}"))
-    return tag_hash
 
 
 def _positive(text_hash: int) -> int:
