@@ -37,6 +37,7 @@ from cometmq.store.puts import AppendRequest
 from cometmq.store.store import Store
 from cometmq.wire.command import ROCKETMQ, encode, request
 from tests.compat.harness import remoting
+from tests.compat.harness.processes import wait_until
 from tests.compat.harness.servers import CometBroker, CometNameServer
 
 TOGETHER: Final = 32
@@ -46,6 +47,8 @@ LARGE_BODY: Final = bytes(16 << 10)
 SEGMENT_BYTES: Final = 1 << 30
 # With a process number above it, a clock of Linux: all processor time of that process (CPUCLOCK_SCHED).
 CPU_OF_PROCESS: Final = 2
+QUEUES_MADE_S: Final = 120.0
+IDLE_CPU_S: Final = 0.2
 TOPIC: Final = "Growth"
 SETTINGS: Final[dict[str, object]] = {
     "mappedFileSizeCommitLog": SEGMENT_BYTES,
@@ -147,10 +150,20 @@ def topics(sizes: list[int], rounds: int, count: int) -> Iterator[Figure]:
             on = stack.enter_context(broker(store=directory))
             frames = [send_frame(f"{TOPIC}{number % size}", number) for number in range(count)]
             with connect(on) as connection:
-                for number in range(0, size, TOGETHER):  # each has its queue
+                for number in range(0, size, TOGETHER):
                     names = range(number, min(size, number + TOGETHER))
                     exchange(connection, [send_frame(f"{TOPIC}{name}", name) for name in names])
+                wait_for_queues(on, directory / "consumequeue", size)
                 yield Figure("topics", f"{size:,}", cheapest(on, rounds, count, turns_on(connection, frames)))
+
+
+def wait_for_queues(on: CometBroker, queues: Path, count: int) -> None:
+    """Until each has its file, which a file system makes in 0.8 ms, and the broker is idle again."""
+    wait_until(lambda: sum(1 for _ in queues.glob(f"{TOPIC}*/0/0*")) >= count, "files of all queues", QUEUES_MADE_S)
+    before_s = -1.0
+    while cpu_s(on.pid) - before_s > IDLE_CPU_S:
+        before_s = cpu_s(on.pid)
+        time.sleep(2)
 
 
 def write_topics(store: Path, names: list[str]) -> None:
