@@ -26,6 +26,7 @@ Topics are filled once and kept in `--keep`. `--json` adds to what the file has,
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import tempfile
 from collections.abc import Callable
@@ -34,7 +35,7 @@ from typing import TYPE_CHECKING, Final
 
 from benchmarks.spark_bench import COLUMNS, Bench, Figure, Timed
 from benchmarks.spark_streams import archiving, latency, parquet_sink
-from benchmarks.spark_topics import QUEUES, TOPIC, Filled, KafkaBroker
+from benchmarks.spark_topics import OVERLAY, QUEUES, TOPIC, Filled, KafkaBroker
 from cometmq.spark.pipelines import audit
 
 if TYPE_CHECKING:
@@ -92,7 +93,8 @@ def kafka(bench: Bench, filled: Filled) -> None:
             return bench.spark.read.format("kafka").options(**options).load()
 
         bench.read("kafka", frame, KAFKAS, filled, bench.args.rounds)
-        parquet_sink(bench, "kafka to parquet sink", filled, "kafka", options)
+        if bench.is_first(filled):
+            parquet_sink(bench, "kafka to parquet sink", filled, "kafka", options)
         broker.stop()
 
 
@@ -184,10 +186,10 @@ def main(args: list[str] | None = None, spark: SparkSession | None = None) -> di
         parser.error(f"--only: there is no part {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
     with tempfile.TemporaryDirectory(prefix="cometmq-bench-spark-") as folder:
         bench = Bench(told, told.keep or Path(folder), spark)
+        bench.tell("setting", {"cores": os.cpu_count(), "spark": bench.spark.version, "compiled": OVERLAY.is_dir()})
         try:
             for size in told.bodies:
                 for part in told.only:
-                    # Latency and scaling say little more with another size.
                     if part not in ("latency", "scaling") or size == told.bodies[0]:
                         RUN[part](bench, bench.topic(size))
         finally:

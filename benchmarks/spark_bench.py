@@ -76,6 +76,10 @@ class Bench:
     def topic(self, size: int) -> Filled:
         return Filled(self.keep, self.args.messages, size).make_store()
 
+    def is_first(self, filled: Filled) -> bool:
+        """Of the first size: what says little more with another is left out for the others."""
+        return filled.size == int(self.args.bodies[0])
+
     def put(self, name: str, timed: Timed, filled: Filled, **more: Any) -> None:
         median = statistics.median(timed.seconds)
         figure: Figure = {"rows": filled.count, "seconds": [round(one, 2) for one in timed.seconds]}

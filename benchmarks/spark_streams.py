@@ -70,14 +70,15 @@ class Batches:
 
 
 def archiving(bench: Bench, filled: Filled) -> None:
-    """Pulled from the broker, and from its files; the sink in its own codec, which is Snappy, and in the archive's."""
-    near = {"readMode": "store", "storePath": str(filled.store)}
+    """Beside the sink in its own codec, which is Snappy; of the first size also from the store's files, and in zstd."""
     with filled.served() as namesrv:
         _archive(bench, "archive", filled, namesrv, {})
-        _archive(bench, "archive near the store", filled, namesrv, near)
         options = {"namesrvAddr": namesrv, "subscribe": TOPIC, "startingOffsets": "earliest"}
         parquet_sink(bench, "cometmq to parquet sink", filled, "cometmq", options)
-        parquet_sink(bench, "cometmq to parquet sink zstd", filled, "cometmq", options, "zstd")
+        if bench.is_first(filled):
+            near = {"readMode": "store", "storePath": str(filled.store)}
+            _archive(bench, "archive near the store", filled, namesrv, near)
+            parquet_sink(bench, "cometmq to parquet sink zstd", filled, "cometmq", options, "zstd")
 
 
 def _archive(bench: Bench, name: str, filled: Filled, namesrv: str, source: dict[str, Any]) -> None:

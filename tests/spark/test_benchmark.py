@@ -25,7 +25,7 @@ def test_pieces_without_kafka_add_their_figures_to_one_file(spark: SparkSession,
     figures = json.loads(file.read_text())
     sinks = {"cometmq to parquet sink/256", "cometmq to parquet sink zstd/256"}
     streams = {"archive/256", "archive near the store/256", *sinks}
-    assert figures.keys() == {*streams, "audit/256"}
+    assert figures.keys() == {*streams, "audit/256", "setting"}
     assert {figures[name]["rows"] for name in streams} == {2000}
     assert all(min(figures[name]["in_batches_s"]) > 0 for name in streams)
     assert figures["audit/256"]["log_mb"] == 1
