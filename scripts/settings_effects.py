@@ -182,7 +182,7 @@ EFFECTS: Final[dict[str, str]] = {
     "haMasterAddress": "of a replica: `host:port` of the master's haListenPort; empty: asked from the name server",
     "haSendHeartbeatInterval": "a master without news tells its replica so after so long; a replica reports as often",
     "haHousekeepingInterval": "a link that is silent for so long is closed",
-    "haTransferBatchSize": "bytes of the log in one frame to a replica; far behind, 1 MiB unless this is below its default",
+    "haTransferBatchSize": "bytes of log in a frame to a replica; far behind, 1 MiB unless this is below its default",
     "haFlowControlEnable": "bound how fast replicas are served",
     "maxHaTransferByteInSecond": "that bound, bytes a second for each replica",
     "brokerRole": "SYNC_MASTER: an ack waits for replicas. ASYNC_MASTER: it does not. SLAVE: a replica",

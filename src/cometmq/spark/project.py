@@ -130,9 +130,9 @@ Tables and topics over `{topic}`, described in `transformations/`, run by Spark'
 | `messages_by_tag`, `latest_by_tag` | made anew from `messages` in every run |
 | topic `{target}` | one message for each that came, at least once |
 
-`storage/` has checkpoints and the catalog, `warehouse/` the tables as Parquet. Removing both begins anew. Spark's settings
-are in `conf/`. A machine runs one project at a time: a local run listens on port 15002 of the loopback address. It needs
-`pip install 'cometmq[spark]'`, and Java 17 or `cometmq[spark-jre]`.
+`storage/` has checkpoints and the catalog, `warehouse/` the tables as Parquet. Removing both begins anew. Spark's
+settings are in `conf/`. A machine runs one project at a time: a local run listens on port 15002 of the loopback
+address. It needs `pip install 'cometmq[spark]'`, and Java 17 or `cometmq[spark-jre]`.
 """
 
 
