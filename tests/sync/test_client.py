@@ -1,12 +1,18 @@
 """The sync client against an embedded cluster: everything a program without asyncio does."""
 
+import asyncio
 import os
+import queue
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import pytest
 
@@ -229,6 +235,62 @@ def test_the_loop_thread_cannot_wait_for_itself() -> None:
     thread.stop()
 
 
+def test_ctrl_c_at_any_step_of_a_call_leaves_the_loop_at_work() -> None:
+    thread = LoopThread()
+    thread.start()
+    started = set[int]()
+    ended = set[int]()
+    answers = queue.SimpleQueue[int]()
+
+    async def work(number: int) -> int:
+        started.add(number)
+        try:
+            await asyncio.sleep(0.01)
+        finally:
+            ended.add(number)
+        return number
+
+    steps = 0
+    while True:
+        errand = work(steps)
+        if not _is_interrupted(partial(thread.run, errand), steps):
+            break
+        errand.close()  # it may be too early for anybody to know of it
+        assert started == ended, f"something goes on behind the caller's back after step {steps}"
+        threading.Thread(target=lambda: answers.put(thread.run(work(-1))), daemon=True).start()
+        assert answers.get(timeout=30) == -1
+        steps += 1
+    assert steps > 20
+    thread.stop()
+
+
+def _is_interrupted(call: Callable[[], object], step: int) -> bool:
+    """Whether the call came to so many steps of the interpreter, where Ctrl-C is then played."""
+    left = step
+
+    def trace(frame: FrameType, event: str, argument: object) -> Any:
+        nonlocal left
+        if Path(frame.f_code.co_filename).name not in ("loopthread.py", "threading.py", "_base.py"):
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            left -= 1
+            if left < 0:
+                sys.settrace(None)
+                raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(before)
+    return False
+
+
 PROGRAM = """
 import sys
 from cometmq.sync import Client
@@ -257,6 +319,7 @@ def test_ctrl_c_ends_the_wait_and_the_rest_is_stopped_in_order(cluster: SyncClus
         out, errors = program.communicate(timeout=30)
     finally:
         program.kill()
+        program.wait()
     assert out == "interrupted\nstopped\n", errors
     assert "Traceback" not in errors
     assert program.returncode == 0

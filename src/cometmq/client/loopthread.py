@@ -5,6 +5,9 @@
     stop()          ──────>  the loop ends     what still runs is cancelled first
 
 The thread is a daemon: a program that forgets to stop it can still end.
+
+The caller waits for a bare lock. A future of `concurrent.futures` has a Condition, which both threads take: Ctrl-C just
+when the caller has taken it, and before `with` knows, leaves it taken, and the loop would wait for it for ever.
 """
 
 import asyncio
@@ -13,7 +16,7 @@ import contextlib
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from cometmq.errors import NotRunning
 from cometmq.net.loop import loop_factory
@@ -62,15 +65,19 @@ class LoopThread:
         if threading.current_thread() is self._thread:
             work.close()
             raise NotRunning("this is the client's own thread, which cannot wait for itself: use the async client here")
-        future = asyncio.run_coroutine_threadsafe(work, loop)
+        errand = _Errand(work)
         try:
-            return future.result()
+            loop.call_soon_threadsafe(errand.begin)
+            errand.is_over.acquire()
         except BaseException:
             # Ctrl-C or the like in this thread: nothing shall go on behind the caller's back.
-            if not future.done():
-                future.cancel()
-                concurrent.futures.wait([future], CANCEL_LIMIT_S)
+            if loop.is_closed():
+                work.close()
+            else:
+                loop.call_soon_threadsafe(errand.cancel)
+                errand.is_over.acquire(timeout=CANCEL_LIMIT_S)
             raise
+        return errand.outcome()
 
     def call(self, function: Callable[[], T]) -> T:
         """Call a plain function there: for what may only be touched on its loop. Here, while that does not run."""
@@ -125,6 +132,39 @@ class LoopThread:
             # Left early: what the source has open is closed now, not when the garbage is collected.
             if isinstance(source, AsyncGenerator) and self.is_running:
                 self.run(source.aclose())
+
+
+class _Errand(Generic[T]):
+    """A coroutine on its way to the loop and back."""
+
+    def __init__(self, work: Coroutine[Any, Any, T]) -> None:
+        self.is_over = threading.Lock()
+        self.is_over.acquire()
+        self._work = work
+        self._task: asyncio.Task[T] | None = None
+
+    def begin(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._work)
+        self._task.add_done_callback(self._end)
+
+    def cancel(self) -> None:
+        """By who waits no more, whether it has begun or is over."""
+        if self._task is None:
+            self._work.close()
+        else:
+            self._task.cancel()
+        if self._task is None or self._task.done():
+            self._end()
+
+    def _end(self, _: object = None) -> None:
+        if self.is_over.locked():
+            self.is_over.release()
+
+    def outcome(self) -> T:
+        """To be called when it is over."""
+        if self._task is None or self._task.cancelled():
+            raise concurrent.futures.CancelledError
+        return self._task.result()
 
 
 async def _exit(manager: AbstractAsyncContextManager[Any], error: BaseException | None) -> bool:
