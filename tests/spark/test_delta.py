@@ -28,7 +28,6 @@ from tests.spark.conftest import fill
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-SOAK = bool(os.environ.get("COMETMQ_SOAK"))
 ROOT = Path(__file__).parents[2]
 POM = Path(__file__).parent / "delta" / "pom.xml"
 REQUIREMENTS = POM.with_name("requirements.txt")
@@ -75,7 +74,6 @@ def delta() -> tuple[Path, str]:
     return spark, ",".join(str(path) for path in sorted(jars.glob("*.jar")))
 
 
-@pytest.mark.skipif(not SOAK, reason="fetches a second Spark of 450 MB: set COMETMQ_SOAK=1")
 def test_a_delta_table_has_each_message_once_after_restarts_and_a_repeated_batch(
     cluster: SyncCluster, topic: str, tmp_path: Path, delta: tuple[Path, str]
 ) -> None:
