@@ -45,8 +45,10 @@ RECORD_BYTES_OVER_BODY: Final = 64 << 10
 BUSY_AFTER_STALL_S: Final = 0.1
 SLOW_PUT_S: Final = 0.5
 QUICK_PUT_S: Final = 0.001
-# From here on one write is cheaper than a fault for every page of the map.
-RAW_PWRITE_BYTES: Final = 16 << 10
+# From here on one write is cheaper than a fault for every page of the map, and than taking each page from the map again
+# before it is synced, which interrupts every processor that runs a thread of ours.
+PWRITE_BYTES: Final = 16 << 10
+DESK_BYTES: Final = 1 << 20
 
 _NEVER_PREPARE: Final = 1 << 62
 
@@ -74,6 +76,7 @@ class CommitLog:
         self._segment_bytes = segments.segment_bytes
         self._sync_flush = options.sync_flush
         self._property_crc = options.property_crc_append
+        self._desk: memoryview = memoryview(b"")
         self.busy_s = options.page_cache_busy_ms / 1000
         self._busy_until_s = 0.0
         self._now_ms: Callable[[], int] = clock.now_ms
@@ -229,10 +232,17 @@ class CommitLog:
         segment = self._segment
         assert segment is not None
         store_time_ms = self._next_store_time()
-        view = segment.view()
-        position = segment.wrote
-        if position + total_bytes > segment.touched:
-            segment.touch(position + total_bytes)
+        # Small ones are made where they will lie, large ones aside, for one write.
+        is_aside = total_bytes >= PWRITE_BYTES
+        at = segment.wrote
+        if is_aside:
+            view, position = self._desk_for(total_bytes), 0
+        else:
+            view, position = segment.view(), at
+            if at + total_bytes > segment.touched:
+                segment.touch(at + total_bytes)
+        begin = position
+        physical_offset = segment.start + at
         number = queue_offset
         try:
             for flag, body, properties in members:
@@ -246,7 +256,7 @@ class CommitLog:
                     request.queue_id,
                     flag,
                     number,
-                    segment.start + position,
+                    physical_offset + position - begin,
                     request.sys_flag,
                     request.born_time_ms,
                     request.born_host,
@@ -259,17 +269,18 @@ class CommitLog:
                     seal_crc(view, position, record_bytes)
                 position += record_bytes
                 number += 1
+            assert position == begin + total_bytes, f"made {position - begin} bytes, not {total_bytes}"
+            if is_aside:
+                segment.file.pwrite(at, view[:total_bytes])
         except BaseException as error:
             # Whole members may lie behind the end. After a crash recovery would take them for messages.
-            view[segment.wrote : segment.wrote + total_bytes] = bytes(total_bytes)
+            segment.view()[at : at + total_bytes] = bytes(total_bytes)
             if isinstance(error, WireError):
                 return self._refuse(PutStatus.MESSAGE_ILLEGAL, "encoding", str(error))
             raise
-        assert position == segment.wrote + total_bytes, f"wrote {position - segment.wrote} bytes, not {total_bytes}"
-        physical_offset = segment.start + segment.wrote
-        segment.wrote = position
+        segment.wrote = at + total_bytes
         segment.store_time_ms = store_time_ms
-        self.max_offset = segment.start + position
+        self.max_offset = physical_offset + total_bytes
         if self.max_offset >= self._prepare_at:
             self._ask_ahead()
         return PutResult(
@@ -283,6 +294,14 @@ class CommitLog:
             "",
             (),
         )
+
+    def _desk_for(self, count: int) -> memoryview:
+        """Memory to make records in; what a rare large batch needs is not kept."""
+        if count > DESK_BYTES:
+            return memoryview(bytearray(count))
+        if len(self._desk) < count:
+            self._desk = memoryview(bytearray(max(count, 2 * len(self._desk))))
+        return self._desk
 
     def append_raw(self, physical_offset: int, data: bytes | memoryview) -> None:
         """Append bytes of another log as they are, on a replica. An empty log may begin anywhere.
@@ -304,7 +323,7 @@ class CommitLog:
                     raise StoreError(f"no segment for offset {physical_offset} in time: the disk is too slow")
             segment.reserve()
             count = min(len(rest), segment.size - segment.wrote)
-            if count < RAW_PWRITE_BYTES:
+            if count < PWRITE_BYTES:
                 if segment.wrote + count > segment.touched:
                     segment.touch(segment.wrote + count)
                 segment.view()[segment.wrote : segment.wrote + count] = rest[:count]
