@@ -88,6 +88,7 @@ async def _serve(settings: "LiveSettings") -> int:
     from cometmq.broker.server import Broker
 
     serving.tune_collector()
+    serving.keep_heap()
     stopping = serving.stop_signal()
     try:
         broker = Broker(settings)

@@ -52,6 +52,7 @@ async def _serve(options: argparse.Namespace) -> int:
     from cometmq.nameserver.server import NameServer
 
     serving.tune_collector()
+    serving.keep_heap()
     stopping = serving.stop_signal()
     data = Path(options.data)
     try:
