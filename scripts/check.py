@@ -6,7 +6,8 @@
 The first lane is seen as it runs, the second when it has ended. Many tests start real servers and wait for what they
 do. On a machine of two cores one of them runs out of time now and then, because of its neighbours. What fails a second
 time, with the machine to itself, is broken. The last lines name every test that needed its second chance, so that it is
-seen and mended; more than `FEW` failures in one pass are no accident and get none.
+seen and mended; failures of more than `FEW` causes in one pass are no accident and get none. All tests that a shared
+fixture took with it are one cause.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ class Pass:
     environment: dict[str, str] = field(default_factory=dict)
     code: int = 0
     failed: list[str] = field(default_factory=list)
+    causes: set[str] = field(default_factory=set)
 
     def run(self, folder: Path, is_seen: bool) -> None:
         failures = folder / f"{self.name}.failures"
@@ -59,7 +61,9 @@ class Pass:
             command = [sys.executable, "-m", "pytest", *self.arguments]
             environment = self._environment(COMETMQ_FAILURES=str(failures))
             self.code = subprocess.call(command, env=environment, stdout=output, stderr=subprocess.STDOUT)
-        self.failed = failures.read_text().splitlines() if failures.exists() else []
+        lines = failures.read_text().splitlines() if failures.exists() else []
+        self.failed = [line.partition("\t")[2] for line in lines]
+        self.causes = {line.partition("\t")[0] for line in lines}
         if not is_seen:
             print(f"pass {self.name} ended:\n{log.read_text()}", flush=True)
 
@@ -84,7 +88,7 @@ def check(lanes: list[list[Pass]]) -> int:
             thread.join()
     verdict = 0
     for one in (one for lane in lanes for one in lane):
-        if one.code == FAILED and 0 < len(one.failed) <= FEW:
+        if one.code == FAILED and 0 < len(one.causes) <= FEW:
             print(f"\nonce more, alone: {len(one.failed)} tests of pass {one.name}", flush=True)
             one.code = one.run_again()
             for test in one.failed:

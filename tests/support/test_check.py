@@ -48,6 +48,18 @@ def test_many_failures_get_no_second_chance(tmp_path: Path) -> None:
     assert "once more" not in ran.stdout
 
 
+def test_tests_that_one_fixture_took_with_it_count_once(tmp_path: Path) -> None:
+    lines = [
+        "import pytest",
+        "@pytest.fixture(scope='session')",
+        "def scene(): assert os.environ.get('COMETMQ_AGAIN')",
+        *(f"def test_{n}(scene): pass" for n in range(12)),
+    ]
+    ran = run(tmp_path, test_one=lines)
+    assert ran.returncode == 0, ran.stdout
+    assert ran.stdout.count("passed alone, look at it: test_one.py::test_") == 12
+
+
 def test_a_file_that_cannot_be_read_fails(tmp_path: Path) -> None:
     ran = run(tmp_path, test_one=["def test_well(): pass"], test_two=["import nothing_of_that_name"])
     assert ran.returncode != 0

@@ -68,7 +68,8 @@ class Scene:
         first = consume(java, self.namesrv.address, TOPIC, GROUP)
         first.take(MESSAGES)
         first.stop()  # commits at once; a running consumer does so every 5 s, the first time after 10 s
-        assert self.offsets(GROUP, TOPIC) == [3, 3]
+        committed = self.offsets(GROUP, TOPIC)
+        assert committed == [3, 3], f"the consumer of the {make.name} scene has committed {committed}"
         self.consumer = consume(java, self.namesrv.address, TOPIC, GROUP)
         wait_until(self._is_consuming, f"the consumer of the {make.name} scene")
 

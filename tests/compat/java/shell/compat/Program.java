@@ -15,6 +15,7 @@ import java.util.concurrent.LinkedBlockingQueue;
 public abstract class Program {
     private static final Object STOP = new Object();
     private static final int SEND_TIMEOUT_MS = 20_000;
+    private static final long LISTENER_TIMEOUT_MS = 10_000;
     private final BlockingQueue<Object> inbox = new LinkedBlockingQueue<>();
     private final Deque<Object> clients = new ArrayDeque<>();
     private volatile boolean stopped;
@@ -55,16 +56,25 @@ public abstract class Program {
 
     /**
      * Have the client shut down when the snippet ends, however it ends. A producer gets a long time limit: on a busy
-     * machine the usual 3 s would make it send some messages twice.
+     * machine the usual 3 s would make it send some messages twice. A push consumer waits for its listeners before it
+     * commits for the last time: without that it may leave out the message whose row the test has just taken.
      */
     public <T> T use(T client) {
         clients.push(client);
-        try {
-            client.getClass().getMethod("setSendMsgTimeout", int.class).invoke(client, SEND_TIMEOUT_MS);
-        } catch (ReflectiveOperationException e) {
-            return client;  // no producer
-        }
+        set(client, "setSendMsgTimeout", int.class, SEND_TIMEOUT_MS);
+        set(client, "setAwaitTerminationMillisWhenShutdown", long.class, LISTENER_TIMEOUT_MS);
         return client;
+    }
+
+    /** Nothing where the client has no such setting. */
+    private static void set(Object client, String setter, Class<?> type, Object value) {
+        try {
+            client.getClass().getMethod(setter, type).invoke(client, value);
+        } catch (NoSuchMethodException e) {
+            return;
+        } catch (ReflectiveOperationException e) {
+            throw new IllegalStateException(setter, e);
+        }
     }
 
     void deliver(String text) {
