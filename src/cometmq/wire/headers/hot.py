@@ -20,6 +20,12 @@ from cometmq.wire.headers.parse import BOOLS, SMALL, need_i32, need_i64, need_te
 
 _SEND: Final = "SendMessage"
 _PULL: Final = "PullMessage"
+# The fields of a send in the order of the letters.
+_FULL_NAMES: Final[tuple[str, ...]] = (
+    "producerGroup", "topic", "defaultTopic", "defaultTopicQueueNums", "queueId", "sysFlag", "bornTimestamp", "flag",
+    "properties", "reconsumeTimes", "unitMode", "maxReconsumeTimes", "batch", "bname",
+)  # fmt: skip
+_LETTERS: Final[tuple[str, ...]] = tuple("abcdefghijklmn")
 
 
 class SendMessage:
@@ -65,22 +71,7 @@ class SendMessage:
 
     @staticmethod
     def decode(ext: dict[str, str]) -> "SendMessage":
-        return SendMessage(
-            need_text(_SEND, ext, "producerGroup"),
-            need_text(_SEND, ext, "topic"),
-            need_text(_SEND, ext, "defaultTopic"),
-            need_i32(_SEND, ext, "defaultTopicQueueNums"),
-            need_i32(_SEND, ext, "queueId"),
-            need_i32(_SEND, ext, "sysFlag"),
-            need_i64(_SEND, ext, "bornTimestamp"),
-            need_i32(_SEND, ext, "flag"),
-            ext.get("properties", ""),
-            need_i32(_SEND, ext, "reconsumeTimes") if "reconsumeTimes" in ext else 0,
-            parse_bool(ext.get("unitMode", "false")),
-            need_i32(_SEND, ext, "maxReconsumeTimes") if "maxReconsumeTimes" in ext else None,
-            parse_bool(ext.get("batch", "false")),
-            ext.get("bname"),
-        )
+        return _decode_send(ext, _FULL_NAMES)
 
     @staticmethod
     def decode_v2(ext: dict[str, str]) -> "SendMessage":
@@ -103,73 +94,67 @@ class SendMessage:
                 ext.get("n"),
             )
         except KeyError:
-            return _decode_any_v2(ext)
+            return _decode_send(ext, _LETTERS)
 
     def encode(self) -> dict[str, str]:
-        ext = {
-            "producerGroup": self.producer_group,
-            "topic": self.topic,
-            "defaultTopic": self.default_topic,
-            "defaultTopicQueueNums": str(self.default_topic_queue_nums),
-            "queueId": str(self.queue_id),
-            "sysFlag": str(self.sys_flag),
-            "bornTimestamp": str(self.born_timestamp),
-            "flag": str(self.flag),
-            "reconsumeTimes": str(self.reconsume_times),
-            "unitMode": "true" if self.unit_mode else "false",
-            "batch": "true" if self.batch else "false",
-        }
-        if self.properties:
-            ext["properties"] = self.properties
-        if self.max_reconsume_times is not None:
-            ext["maxReconsumeTimes"] = str(self.max_reconsume_times)
-        if self.broker_name is not None:
-            ext["bname"] = self.broker_name
-        return ext
+        return _encode_send(self, _FULL_NAMES)
 
     def encode_v2(self) -> dict[str, str]:
-        ext = {
-            "a": self.producer_group,
-            "b": self.topic,
-            "c": self.default_topic,
-            "d": str(self.default_topic_queue_nums),
-            "e": str(self.queue_id),
-            "f": str(self.sys_flag),
-            "g": str(self.born_timestamp),
-            "h": str(self.flag),
-            "j": str(self.reconsume_times),
-            "k": "true" if self.unit_mode else "false",
-            "m": "true" if self.batch else "false",
-        }
-        if self.properties:
-            ext["i"] = self.properties
-        if self.max_reconsume_times is not None:
-            ext["l"] = str(self.max_reconsume_times)
-        if self.broker_name is not None:
-            ext["n"] = self.broker_name
-        return ext
+        return _encode_send(self, _LETTERS)
 
     def __repr__(self) -> str:
         return f"SendMessage({self.encode()})"
 
 
-def _decode_any_v2(ext: dict[str, str]) -> SendMessage:
+def _decode_send(ext: dict[str, str], names: tuple[str, ...]) -> SendMessage:
+    """A send in the spelling of these names."""
+    (
+        group, topic, default_topic, queues, queue_id, sys_flag, born, flag,
+        properties, tries, unit_mode, tries_max, batch, broker,
+    ) = names  # fmt: skip
     return SendMessage(
-        need_text(_SEND, ext, "a"),
-        need_text(_SEND, ext, "b"),
-        need_text(_SEND, ext, "c"),
-        need_i32(_SEND, ext, "d"),
-        need_i32(_SEND, ext, "e"),
-        need_i32(_SEND, ext, "f"),
-        need_i64(_SEND, ext, "g"),
-        need_i32(_SEND, ext, "h"),
-        ext.get("i", ""),
-        need_i32(_SEND, ext, "j") if "j" in ext else 0,
-        parse_bool(ext.get("k", "false")),
-        need_i32(_SEND, ext, "l") if "l" in ext else None,
-        parse_bool(ext.get("m", "false")),
-        ext.get("n"),
+        need_text(_SEND, ext, group),
+        need_text(_SEND, ext, topic),
+        need_text(_SEND, ext, default_topic),
+        need_i32(_SEND, ext, queues),
+        need_i32(_SEND, ext, queue_id),
+        need_i32(_SEND, ext, sys_flag),
+        need_i64(_SEND, ext, born),
+        need_i32(_SEND, ext, flag),
+        ext.get(properties, ""),
+        need_i32(_SEND, ext, tries) if tries in ext else 0,
+        parse_bool(ext.get(unit_mode, "false")),
+        need_i32(_SEND, ext, tries_max) if tries_max in ext else None,
+        parse_bool(ext.get(batch, "false")),
+        ext.get(broker),
     )
+
+
+def _encode_send(header: SendMessage, names: tuple[str, ...]) -> dict[str, str]:
+    (
+        group, topic, default_topic, queues, queue_id, sys_flag, born, flag,
+        properties, tries, unit_mode, tries_max, batch, broker,
+    ) = names  # fmt: skip
+    ext = {
+        group: header.producer_group,
+        topic: header.topic,
+        default_topic: header.default_topic,
+        queues: str(header.default_topic_queue_nums),
+        queue_id: str(header.queue_id),
+        sys_flag: str(header.sys_flag),
+        born: str(header.born_timestamp),
+        flag: str(header.flag),
+        tries: str(header.reconsume_times),
+        unit_mode: "true" if header.unit_mode else "false",
+        batch: "true" if header.batch else "false",
+    }
+    if header.properties:
+        ext[properties] = header.properties
+    if header.max_reconsume_times is not None:
+        ext[tries_max] = str(header.max_reconsume_times)
+    if header.broker_name is not None:
+        ext[broker] = header.broker_name
+    return ext
 
 
 class SendTemplate:
