@@ -1,6 +1,7 @@
 """Checks cometmq.store.replication.frames and whole: streams in any pieces."""
 
 import random
+from collections.abc import Callable
 
 import pytest
 
@@ -58,22 +59,7 @@ def test_a_frame_that_cannot_be_one_is_refused(header: tuple[int, int]) -> None:
 def test_only_whole_records_pass(step: int) -> None:
     store = small_store()
     fill(store, 2 * SEGMENT_BYTES + 1000)
-    log = log_bytes(store)
-    ends = {0} | {at + size for at, size, _ in _starts(log)}
-    whole = WholeRecords(SEGMENT_BYTES)
-    passed = bytearray()
-    at = 0
-    while at < len(log):
-        end = min(at + step, len(log))
-        # In several pieces, as from several frames.
-        middle = (at + end) // 2
-        offset, records = whole.feed(at, [memoryview(log)[at:middle], memoryview(log)[middle:end]])
-        assert offset == len(passed)
-        passed += records
-        last = len(passed)
-        assert last in ends or _in_blank(log, last), f"the log would end inside a record at {last}"
-        at = end
-    assert bytes(passed) == log
+    _assert_only_whole_records_pass(log_bytes(store), SEGMENT_BYTES, lambda: step)
 
 
 def test_of_long_pieces_only_whole_records_pass() -> None:
@@ -85,19 +71,25 @@ def test_of_long_pieces_only_whole_records_pass() -> None:
     store = small_store(segment_bytes=segment_bytes, message_bytes_max=100_000)
     while store.log.max_offset < 4 * segment_bytes:
         put(store, bytes(chance.choice((0, 10, 1000, 5000, 70_000))))
-    log = log_bytes(store)
+    _assert_only_whole_records_pass(log_bytes(store), segment_bytes, lambda: chance.randint(1, 2 * segment_bytes))
+
+
+def _assert_only_whole_records_pass(log: bytes, segment_bytes: int, step: Callable[[], int]) -> None:
+    """And none is held back."""
     ends = {0} | {at + size for at, size, _ in _starts(log)}
     whole = WholeRecords(segment_bytes)
     passed = bytearray()
     at = 0
     while at < len(log):
-        end = min(at + chance.randint(1, 2 * segment_bytes), len(log))
-        offset, records = whole.feed(at, [memoryview(log)[at:end]])
+        end = min(at + step(), len(log))
+        # In several pieces, as from several frames.
+        middle = (at + end) // 2
+        offset, records = whole.feed(at, [memoryview(log)[at:middle], memoryview(log)[middle:end]])
         assert offset == len(passed)
         passed += records
-        assert len(passed) in ends or _in_blank(log, len(passed))
-        held = end - len(passed)
-        assert not held or not any(len(passed) < each <= end for each in ends), "a whole record was held back"
+        last = len(passed)
+        assert last in ends or _in_blank(log, last), f"the log would end inside a record at {last}"
+        assert not any(last < each <= end for each in ends), f"a whole record was held back at {last}"
         at = end
     assert bytes(passed) == log
 
