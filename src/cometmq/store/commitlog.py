@@ -225,59 +225,22 @@ class CommitLog:
         members: list[BatchMember],
         total_bytes: int,
     ) -> PutResult:
-        """The only place where records are made: `members` back to back, `total_bytes` in all."""
+        """`members` back to back, `total_bytes` in all, or nothing of them."""
         refused = self._make_room(total_bytes)
         if refused is not None:
             return refused
         segment = self._segment
         assert segment is not None
         store_time_ms = self._next_store_time()
-        # Small ones are made where they will lie, large ones aside, for one write.
-        is_aside = total_bytes >= PWRITE_BYTES
         at = segment.wrote
-        if is_aside:
-            view, position = self._desk_for(total_bytes), 0
-        else:
-            view, position = segment.view(), at
-            if at + total_bytes > segment.touched:
-                segment.touch(at + total_bytes)
-        begin = position
         physical_offset = segment.start + at
-        number = queue_offset
         try:
-            for flag, body, properties in members:
-                record_bytes = write_record(
-                    view,
-                    position,
-                    queues.field,
-                    body,
-                    properties,
-                    crc31(body),
-                    request.queue_id,
-                    flag,
-                    number,
-                    physical_offset + position - begin,
-                    request.sys_flag,
-                    request.born_time_ms,
-                    request.born_host,
-                    store_time_ms,
-                    self.store_host,
-                    request.reconsume_times,
-                    request.prepared_offset,
-                )
-                if self._property_crc:
-                    seal_crc(view, position, record_bytes)
-                position += record_bytes
-                number += 1
-            assert position == begin + total_bytes, f"made {position - begin} bytes, not {total_bytes}"
-            if is_aside:
-                segment.file.pwrite(at, view[:total_bytes])
-        except BaseException as error:
-            # Whole members may lie behind the end. After a crash recovery would take them for messages.
-            segment.view()[at : at + total_bytes] = bytes(total_bytes)
-            if isinstance(error, WireError):
-                return self._refuse(PutStatus.MESSAGE_ILLEGAL, "encoding", str(error))
-            raise
+            if total_bytes < PWRITE_BYTES:
+                self._write_in_map(segment, request, queues, queue_offset, members, total_bytes)
+            else:
+                self._write_at_once(segment, request, queues, queue_offset, members, total_bytes)
+        except WireError as error:
+            return self._refuse(PutStatus.MESSAGE_ILLEGAL, "encoding", str(error))
         segment.wrote = at + total_bytes
         segment.store_time_ms = store_time_ms
         self.max_offset = physical_offset + total_bytes
@@ -294,6 +257,87 @@ class CommitLog:
             "",
             (),
         )
+
+    def _write_in_map(
+        self,
+        segment: Segment,
+        request: AppendRequest,
+        queues: TopicQueues,
+        queue_offset: int,
+        members: list[BatchMember],
+        total_bytes: int,
+    ) -> None:
+        """Small ones are made where they will lie."""
+        at = segment.wrote
+        view = segment.view()
+        if at + total_bytes > segment.touched:
+            segment.touch(at + total_bytes)
+        try:
+            made = self._make(view, at, segment.start + at, request, queues, queue_offset, members)
+            assert made == total_bytes, f"made {made} bytes, not {total_bytes}"
+        except BaseException:
+            # Whole members may lie behind the end. After a crash recovery would take them for messages.
+            view[at : at + total_bytes] = bytes(total_bytes)
+            raise
+
+    def _write_at_once(
+        self,
+        segment: Segment,
+        request: AppendRequest,
+        queues: TopicQueues,
+        queue_offset: int,
+        members: list[BatchMember],
+        total_bytes: int,
+    ) -> None:
+        """Large ones are made aside, for one write."""
+        at = segment.wrote
+        desk = self._desk_for(total_bytes)
+        made = self._make(desk, 0, segment.start + at, request, queues, queue_offset, members)
+        assert made == total_bytes, f"made {made} bytes, not {total_bytes}"
+        try:
+            segment.file.pwrite(at, desk[:total_bytes])
+        except BaseException:
+            # As above: some of it may have been written.
+            segment.view()[at : at + total_bytes] = bytes(total_bytes)
+            raise
+
+    def _make(
+        self,
+        view: memoryview,
+        position: int,
+        physical_offset: int,
+        request: AppendRequest,
+        queues: TopicQueues,
+        queue_offset: int,
+        members: list[BatchMember],
+    ) -> int:
+        """The only place where records are made. Returns how many bytes they have."""
+        made = 0
+        for flag, body, properties in members:
+            record_bytes = write_record(
+                view,
+                position + made,
+                queues.field,
+                body,
+                properties,
+                crc31(body),
+                request.queue_id,
+                flag,
+                queue_offset,
+                physical_offset + made,
+                request.sys_flag,
+                request.born_time_ms,
+                request.born_host,
+                self._store_time_ms,
+                self.store_host,
+                request.reconsume_times,
+                request.prepared_offset,
+            )
+            if self._property_crc:
+                seal_crc(view, position + made, record_bytes)
+            made += record_bytes
+            queue_offset += 1
+        return made
 
     def _desk_for(self, count: int) -> memoryview:
         """Memory to make records in; what a rare large batch needs is not kept."""
