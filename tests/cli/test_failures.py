@@ -78,7 +78,14 @@ def test_a_stopped_broker_is_one_line(lonely: Comet) -> None:
     with SyncCluster(topics=["T"]) as cluster:
         address = cluster.broker.address
         cluster.broker.kill()
-        for arguments in (("send", "T", "x"), ("topic", "describe", "T"), ("tail", "T", "--no-follow")):
+        for arguments in (
+            ("send", "T", "x"),
+            ("topic", "describe", "T"),
+            ("tail", "T", "--no-follow"),
+            ("group", "lag", "G"),
+            ("topic", "create", "New"),
+            ("config", "get", "--broker", cluster.broker.name),
+        ):
             ran = lonely(*arguments, "--namesrv", cluster.namesrv, "--timeout", "2s")
             assert ran.code == failures.EXIT_UNREACHABLE, ran.err
             line = one_line(ran.err)

@@ -6,7 +6,8 @@
 Name servers are tried once each; a command that cannot reach any of them says so instead of waiting. The client is
 imported here, when a command runs: help and wrong arguments do not wait for it.
 
-A topic without a route was never made, or its brokers are stopped, or nobody may use it: who asked is told which.
+A topic without a route was never made, or its brokers are stopped, or nobody may use it: who asked is told which. So
+is who looks for a group or a broker while none is registered: that is a server out of reach, not a wrong name.
 """
 
 import argparse
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from cometmq.cli.context import resolve
 from cometmq.cli.failures import EXIT_REFUSED, EXIT_UNREACHABLE, Failure
-from cometmq.errors import CallError, CometError, NoRoute
+from cometmq.errors import CallError, CometError, NoRoute, NotFound
 
 if TYPE_CHECKING:
     from cometmq.client.admin import Admin
@@ -45,7 +46,7 @@ async def client_of(options: argparse.Namespace) -> "AsyncIterator[Client]":
     async with Client(resolve(options).namesrv, **_keywords(options)) as client:
         try:
             yield client
-        except NoRoute as error:
+        except (NoRoute, NotFound) as error:
             async with client.admin(timeout_s=options.timeout) as admin:
                 raise await _cause(admin, options, error) from error.__cause__
 
@@ -63,19 +64,23 @@ async def administration(options: argparse.Namespace) -> "AsyncIterator[Admin]":
         async with Admin(instance, options.timeout) as admin:
             try:
                 yield admin
-            except NoRoute as error:
+            except (NoRoute, NotFound) as error:
                 raise await _cause(admin, options, error) from error.__cause__
     finally:
         await instance.stop()
 
 
-async def _cause(admin: "Admin", options: argparse.Namespace, error: NoRoute) -> CometError:
-    """Why there is no way to a topic. The same error, if there is nothing better to say."""
+async def _cause(admin: "Admin", options: argparse.Namespace, error: NoRoute | NotFound) -> CometError:
+    """Why something is not there. The same error, if there is nothing better to say."""
     if isinstance(error.__cause__, CallError):
         return error
+    if isinstance(error, NotFound) and ":" in (getattr(options, "broker", None) or ""):
+        return error  # the broker at that address said so, registered or not
     if not await admin.members():
         told = f"no broker is registered with name server {resolve(options).namesrv}: all are stopped"
         return Failure(EXIT_UNREACHABLE, f"{told}; start one (cometmq broker), see cometmq cluster health")
+    if isinstance(error, NotFound):
+        return error
     topic = getattr(options, "topic", None)
     try:
         route = await admin.topic_route(topic) if topic else None
