@@ -96,7 +96,7 @@ def test_offsets_are_reset_skipped_and_cloned(java55: JavaShell, scenes: Scenes,
         consumer = consume(java55, scene.namesrv.address, topic, group)
         consumer.take(8)
         consumer.stop()
-        assert scene.offsets(group, topic) == [4, 4]
+        scene.broker.await_committed(group, topic, 4, 4)
 
     def offsets_after(*command: object) -> list[int]:
         scenes.alike(*command, ordered=False)
@@ -124,14 +124,14 @@ def test_an_online_group_reads_again_after_a_reset(java55: JavaShell, scenes: Sc
         scene.run("resetOffsetByTime", "-g", f"{topic}_g", "-t", topic, "-s", 0)
         send(java55, scene.namesrv.address, topic, "three")
         # A consumer told to go back does; what it had pulled before may still come first.
-        wait_until(lambda: read_twice(consumer.rows), f"the reset at the {scene.make.name} broker", 30.0)  # noqa: B023
+        wait_until(lambda: read_twice(consumer.rows), f"the reset at the {scene.make.name} broker", 60.0)  # noqa: B023
         consumer.stop()
     scenes.alike("deleteTopic", "-c", "compat", "-t", topic)
 
 
 def read_twice(rows: list[dict[str, str]]) -> bool:
     bodies = [row["body"] for row in list(rows)]
-    return bodies.count("one") == bodies.count("two") == 2 and "three" in bodies
+    return min(bodies.count("one"), bodies.count("two")) >= 2 and "three" in bodies
 
 
 # Files and settings

@@ -114,11 +114,10 @@ PULL = """
 """
 
 
-def test_a_pull_consumer_walks_a_queue_and_is_told_where_it_ends(
-    java: JavaShell, cluster: Cluster, topic: str
-) -> None:
+def test_a_pull_consumer_walks_a_queue_and_is_told_where_it_ends(java: JavaShell, cluster: Cluster, topic: str) -> None:
     remoting.create_topic(cluster.broker.address, topic, queues=1)
     send(java, cluster.namesrv.address, topic, *map(str, range(12)))
+    cluster.broker.await_dispatch()
     rows = java.run(PULL, cluster.namesrv.address, topic, f"{topic}_g").rows
     bounds = {"min": 0, "max": 12}
     assert rows == [
@@ -129,6 +128,7 @@ def test_a_pull_consumer_walks_a_queue_and_is_told_where_it_ends(
         {"status": "OFFSET_ILLEGAL", "next": 12},
         bounds,
     ]
+    cluster.broker.await_committed(f"{topic}_g", topic, 12)
     again = java.run(PULL, cluster.namesrv.address, topic, f"{topic}_g").rows
     assert again == rows[3:]
 
@@ -153,12 +153,13 @@ LITE_PULL = """
 
 
 def test_a_lite_pull_consumer_goes_on_where_it_committed(java: JavaShell, cluster: Cluster, topic: str) -> None:
-    remoting.create_topic(cluster.broker.address, topic)
+    remoting.create_topic(cluster.broker.address, topic, queues=2)
     send(java, cluster.namesrv.address, topic, *map(str, range(10)))
     first = java.begin(LITE_PULL, cluster.namesrv.address, topic, f"{topic}_g")
     first.send("10")
     assert sorted(first.take(10), key=int) == [str(number) for number in range(10)]
     first.stop()
+    cluster.broker.await_committed(f"{topic}_g", topic, 5, 5)
     send(java, cluster.namesrv.address, topic, "10", "11")
     second = java.begin(LITE_PULL, cluster.namesrv.address, topic, f"{topic}_g")
     second.send("2")
@@ -315,6 +316,7 @@ def test_every_answer_to_a_pull_says_where_to_go_on(java55: JavaShell, cluster: 
     remoting.create_topic(cluster.broker.address, topic, queues=1)
     remoting.create_group(cluster.broker.address, f"{topic}_g")
     java55.run(SEND_TAGGED, cluster.namesrv.address, topic, "a", "a")
+    cluster.broker.await_dispatch()
 
     def pull(offset: int, expression: str = "*") -> tuple[int, dict[str, str]]:
         ext: dict[str, object] = {

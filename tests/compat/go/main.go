@@ -19,7 +19,7 @@ import (
 	"github.com/apache/rocketmq-client-go/v2/rlog"
 )
 
-const timeLimit = 30 * time.Second
+const timeLimit = 120 * time.Second
 
 func main() {
 	rlog.SetLogLevel("error")

@@ -15,7 +15,7 @@ from typing import Any
 
 from tests.compat.harness.build import SOURCES, once, run_tool, tool
 
-PROGRAM_TIMEOUT_S = 60.0
+PROGRAM_TIMEOUT_S = 150.0
 
 
 @dataclass(frozen=True, slots=True)

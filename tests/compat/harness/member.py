@@ -26,7 +26,7 @@ from tests.compat.harness.build import REPO
 from tests.compat.harness.processes import Child, ChildFailed
 from tests.compat.harness.servers import python_path
 
-ANSWER_TIMEOUT_S = 20.0
+ANSWER_TIMEOUT_S = 60.0
 
 
 class PythonMember(Child):

@@ -34,6 +34,7 @@ POLL_S = 0.02
 # Below the range from which the kernel picks ports for outgoing connections, so that none takes a server's port
 # between its kill and its restart.
 PORT_MIN, PORT_MAX = 15_000, 32_000
+CHANCE = random.SystemRandom()  # two runs of the tests must not pick the same ports
 
 
 class ChildFailed(Exception):
@@ -178,7 +179,7 @@ def close_all() -> None:
 def free_ports(*offsets: int) -> int:
     """A port P of which P + each offset can be bound on every address, e.g. free_ports(0, 1, -2) for a broker."""
     for _ in range(200):
-        port = random.randint(PORT_MIN, PORT_MAX)
+        port = CHANCE.randint(PORT_MIN, PORT_MAX)
         if all(_can_bind(port + offset) for offset in offsets or (0,)):
             return port
     raise ChildFailed(f"no free ports with offsets {offsets} between {PORT_MIN} and {PORT_MAX}")
@@ -194,7 +195,7 @@ def _can_bind(port: int) -> bool:
         return True
 
 
-def wait_until(read: Callable[[], T], what: str, timeout_s: float = 10.0) -> T:
+def wait_until(read: Callable[[], T], what: str, timeout_s: float = 30.0) -> T:
     """Call read() until it gives something true, and return that."""
     deadline = time.monotonic() + timeout_s
     while not (value := read()):

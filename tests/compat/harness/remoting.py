@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, Self
 
 VERSION_5_5 = 513
-TIMEOUT_S = 10.0
+TIMEOUT_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +92,18 @@ def call(
 
 def route(namesrv: str, topic: str, version: int = VERSION_5_5) -> Answer:
     return call(namesrv, 105, {"topic": topic}, version=version)
+
+
+def committed(broker: str, group: str, topic: str, queue_id: int = 0) -> int:
+    """The next offset of a group, -1 if the broker knows none."""
+    ext: dict[str, object] = {
+        "consumerGroup": group,
+        "topic": topic,
+        "queueId": queue_id,
+        "setZeroIfNotFound": "false",
+    }
+    answer = call(broker, 14, ext)
+    return int(answer.ext["offset"]) if answer.code == 0 else -1
 
 
 def create_topic(broker: str, topic: str, queues: int = 4, perm: int = 6, attributes: str = "") -> None:

@@ -68,13 +68,19 @@ class Scene:
         first = consume(java, self.namesrv.address, TOPIC, GROUP)
         first.take(MESSAGES)
         first.stop()  # commits at once; a running consumer does so every 5 s, the first time after 10 s
-        committed = self.offsets(GROUP, TOPIC)
-        assert committed == [3, 3], f"the consumer of the {make.name} scene has committed {committed}"
+        self.broker.await_committed(GROUP, TOPIC, 3, 3)
         self.consumer = consume(java, self.namesrv.address, TOPIC, GROUP)
         wait_until(self._is_consuming, f"the consumer of the {make.name} scene")
 
     def _is_consuming(self) -> bool:
-        return remoting.call(self.broker.address, 203, {"consumerGroup": GROUP}).code == 0
+        """The consumer is online and says that it reads both queues."""
+        answer = remoting.call(self.broker.address, 203, {"consumerGroup": GROUP})
+        if answer.code != 0:
+            return False
+        (member,) = answer.json()["connectionSet"]
+        asked = {"consumerGroup": GROUP, "clientId": member["clientId"], "jstackEnable": "false"}
+        told = remoting.call(self.broker.address, 307, asked).body.decode()
+        return all(f'"queueId":{queue},"topic":"{TOPIC}"' in told for queue in (0, 1))
 
     def offsets(self, group: str, topic: str, queues: int = 2) -> list[int]:
         ext: dict[str, object] = {"consumerGroup": group, "topic": topic}

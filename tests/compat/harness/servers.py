@@ -17,11 +17,12 @@ from pathlib import Path
 from tests.compat.harness.build import REPO
 from tests.compat.harness.java import QUICK, release
 from tests.compat.harness.processes import START_TIMEOUT_S, Child, free_ports, wait_until
-from tests.compat.harness.remoting import call
+from tests.compat.harness.remoting import call, committed
 
 Settings = Mapping[str, object]
 
 UPDATE_BROKER_CONFIG = 25
+GET_RUNTIME_INFO = 28
 GET_BROKER_CLUSTER_INFO = 106
 POKE_S = 0.2
 
@@ -118,6 +119,22 @@ class Broker(Child):
         permission = self.settings.get("brokerPermission", 6)
         call(self.address, UPDATE_BROKER_CONFIG, body=f"brokerPermission={permission}".encode())
 
+    def await_dispatch(self) -> None:
+        """Until all that was sent can be read: RocketMQ's broker answers before its queues and its index have it."""
+        wait_until(self._has_dispatched, f"the queues of {self.name}")
+
+    def _has_dispatched(self) -> bool:
+        figures: dict[str, str] = call(self.address, GET_RUNTIME_INFO).json()["table"]
+        return figures["dispatchBehindBytes"] == "0"
+
+    def await_committed(self, group: str, topic: str, *offsets: int) -> None:
+        """Until the group has these offsets, one per queue: a Java consumer that stops tells them without an answer."""
+
+        def are_there() -> bool:
+            return all(committed(self.address, group, topic, queue) == it for queue, it in enumerate(offsets))
+
+        wait_until(are_there, f"offsets {offsets} of {group} in {topic}")
+
     def write_settings(self) -> Path:
         conf = self.directory / f"{self.name}.conf"
         conf.write_text(properties(self.settings))
@@ -172,15 +189,12 @@ class CometNameServer(NameServer):
     def __init__(self, directory: Path, settings: Settings | None = None, *, name: str = "comet-namesrv") -> None:
         super().__init__(name, directory)
         self.env = {"PYTHONPATH": python_path(), "HOME": str(self.home)}
-        self.address = "127.0.0.1:0"
+        self.address = f"127.0.0.1:{free_ports(0)}"
         self._settings = dict(settings or {})
 
     def command(self) -> Sequence[str]:
         flags = [f"--set={key}={_text(value)}" for key, value in self._settings.items()]
         return [sys.executable, "-m", "cometmq.cli.main", "nameserver", "--listen", self.address, *flags]
-
-    def on_ready(self, line: re.Match[str]) -> None:
-        self.address = line[1]  # a restart listens there again
 
 
 class CometBroker(Broker):

@@ -27,7 +27,7 @@ from typing import Any
 from tests.compat.harness.java import CURRENT, QUICK, release
 from tests.compat.harness.processes import Child
 
-RUN_TIMEOUT_S = 30.0
+RUN_TIMEOUT_S = 60.0
 INTERRUPT_TIMEOUT_S = 5.0
 
 # A consumer whose first look at its group came too early looks again after this, instead of 20 s. And told of a change

@@ -6,7 +6,7 @@
 
 const { Producer, Consumer, Message } = require('ali-ons');
 
-const TIME_LIMIT_MS = 30000;
+const TIME_LIMIT_MS = 120000;
 
 function emit(row) {
   process.stdout.write(JSON.stringify(row) + '\n');

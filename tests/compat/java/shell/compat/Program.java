@@ -14,7 +14,7 @@ import java.util.concurrent.LinkedBlockingQueue;
  */
 public abstract class Program {
     private static final Object STOP = new Object();
-    private static final int SEND_TIMEOUT_MS = 20_000;
+    private static final int CALL_TIMEOUT_MS = 20_000;
     private static final long LISTENER_TIMEOUT_MS = 10_000;
     private final BlockingQueue<Object> inbox = new LinkedBlockingQueue<>();
     private final Deque<Object> clients = new ArrayDeque<>();
@@ -55,13 +55,14 @@ public abstract class Program {
     }
 
     /**
-     * Have the client shut down when the snippet ends, however it ends. A producer gets a long time limit: on a busy
-     * machine the usual 3 s would make it send some messages twice. A push consumer waits for its listeners before it
+     * Have the client shut down when the snippet ends, however it ends. Calls get a long time limit: on a busy
+     * machine the usual 3 s would make a producer send some messages twice. A push consumer waits for its listeners before it
      * commits for the last time: without that it may leave out the message whose row the test has just taken.
      */
     public <T> T use(T client) {
         clients.push(client);
-        set(client, "setSendMsgTimeout", int.class, SEND_TIMEOUT_MS);
+        set(client, "setSendMsgTimeout", int.class, CALL_TIMEOUT_MS);
+        set(client, "setMqClientApiTimeout", int.class, CALL_TIMEOUT_MS);
         set(client, "setAwaitTerminationMillisWhenShutdown", long.class, LISTENER_TIMEOUT_MS);
         return client;
     }
