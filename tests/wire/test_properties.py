@@ -15,6 +15,7 @@ from cometmq.wire.properties import (
     encode,
     encode_text,
     find,
+    with_property,
     without,
 )
 
@@ -118,6 +119,13 @@ def test_without_keeps_order_and_last_separator() -> None:
     text = "a\x011\x02__CRC32#\x010123456789\x02b\x012\x02"
     assert without(text, Property.CRC32) == "a\x011\x02b\x012\x02"
     assert without("a\x011\x02", Property.CRC32) == "a\x011\x02"
+
+
+@given(ODD, st.sampled_from(["a", "b", "ab", "é", "aa"]))
+def test_a_property_that_is_set_replaces_its_name_and_nothing_else(text: str, name: str) -> None:
+    changed = with_property(text, name, "new")
+    assert decode_text(changed) == {**decode_text(text), name: "new"}
+    assert changed.endswith(f"{name}\x01new\x02")
 
 
 def test_reserved_names_are_known_names() -> None:

@@ -29,7 +29,7 @@ from cometmq.wire.codes import Request, Response
 from cometmq.wire.command import request as new_request
 from cometmq.wire.headers import SendMessage
 from cometmq.wire.message import StoredMessage
-from cometmq.wire.properties import Property, find, without
+from cometmq.wire.properties import Property, find, with_property, without
 from cometmq.wire.sysflag import TRANSACTION_PREPARED, with_transaction
 
 if TYPE_CHECKING:
@@ -168,7 +168,8 @@ def _freed(request: AppendRequest) -> AppendRequest:
         text = without(text, name)
     if waits_for_ms is not None and topic is not None:
         # Rounded down there as it was here.
-        text = f"{without(text, Property.TIMER_OUT_MS)}{Property.TIMER_DELIVER_MS}\x01{int(waits_for_ms) + 1}\x02"
+        text = without(text, Property.TIMER_OUT_MS)
+        text = with_property(text, Property.TIMER_DELIVER_MS, str(int(waits_for_ms) + 1))
     return AppendRequest(
         topic or request.topic,
         request.queue_id,

@@ -25,7 +25,7 @@ from cometmq.wire.command import Command
 from cometmq.wire.command import request as new_request
 from cometmq.wire.headers import CheckTransactionState
 from cometmq.wire.message import StoredMessage, encode_host
-from cometmq.wire.properties import Property, find, without
+from cometmq.wire.properties import Property, find, with_property, without
 from cometmq.wire.sysflag import TRANSACTION_COMMIT, TRANSACTION_NONE, with_transaction
 
 HALF_QUEUE: Final = 0
@@ -35,13 +35,11 @@ _OF_COPIES: Final = (Property.TRANSACTION_CHECK_TIMES, Property.TRAN_PREPARED_QU
 def prepare(request: AppendRequest) -> None:
     """Turn a sent message into a half. It has a unique id by now."""
     unique_id = find(request.properties, Property.UNIQ_KEY)
-    text = request.properties
-    for name in (Property.TRANSACTION_ID, Property.REAL_TOPIC, Property.REAL_QID):
-        text = without(text, name)
+    text = without(request.properties, Property.TRANSACTION_ID)
     if unique_id is not None:
-        text = _with(text, Property.TRANSACTION_ID, unique_id)
-    text = _with(text, Property.REAL_TOPIC, request.topic)
-    request.properties = _with(text, Property.REAL_QID, str(request.queue_id))
+        text = with_property(text, Property.TRANSACTION_ID, unique_id)
+    text = with_property(text, Property.REAL_TOPIC, request.topic)
+    request.properties = with_property(text, Property.REAL_QID, str(request.queue_id))
     request.sys_flag = with_transaction(request.sys_flag, TRANSACTION_NONE)
     request.topic = HALF_TOPIC
     request.queue_id = HALF_QUEUE
@@ -127,15 +125,13 @@ class Half:
         return request
 
     def copy(self, checks: int) -> AppendRequest:
-        text = _with(without(self.properties, Property.TRANSACTION_CHECK_TIMES), Property.TRANSACTION_CHECK_TIMES,
-                     str(checks))  # fmt: skip
+        text = with_property(self.properties, Property.TRANSACTION_CHECK_TIMES, str(checks))
         return self._put(HALF_TOPIC, self.message.queue_id, text)
 
     def immune_copy(self) -> AppendRequest:
         """RocketMQ raises the number of checks here too, and so gives up a message with a long time of its own
         without having asked for it once."""
-        name = Property.TRAN_PREPARED_QUEUE_OFFSET
-        text = _with(without(self.properties, name), name, str(self.first_offset))
+        text = with_property(self.properties, Property.TRAN_PREPARED_QUEUE_OFFSET, str(self.first_offset))
         return self._put(HALF_TOPIC, self.message.queue_id, text)
 
     def given_up(self) -> AppendRequest:
@@ -197,12 +193,6 @@ def question(half: Half, copy: AppendRequest, queue_offset: int, physical_offset
         broker_name=broker_name,
     )
     return new_request(Request.CHECK_TRANSACTION_STATE, header.encode(), body.encode())
-
-
-def _with(text: str, name: str, value: str) -> str:
-    """`text` and one more property; it must not be there yet."""
-    separator = "\x02" if text and not text.endswith("\x02") else ""
-    return f"{text}{separator}{name}\x01{value}\x02"
 
 
 def _number(text: str | None, default: int) -> int:

@@ -24,7 +24,7 @@ from cometmq.broker.systemtopics import PERM_READ, PERM_READ_WRITE
 from cometmq.store.puts import AppendRequest
 from cometmq.store.results import GetResult, GetStatus, PutStatus
 from cometmq.wire.message import StoredMessage, decode_records, encode_host
-from cometmq.wire.properties import Property, find
+from cometmq.wire.properties import Property, find, with_property
 
 if TYPE_CHECKING:
     from cometmq.broker.server import Broker
@@ -241,8 +241,7 @@ def again(message: StoredMessage, topic: str, popped_ms: int) -> AppendRequest:
     """The message for the retry topic."""
     text = message.properties.decode("utf-8", "replace")
     if find(text, FIRST_POP_TIME) is None:
-        separator = "" if not text or text.endswith("\x02") else "\x02"
-        text = f"{text}{separator}{FIRST_POP_TIME}\x01{popped_ms}\x02"
+        text = with_property(text, FIRST_POP_TIME, str(popped_ms))
     return AppendRequest(
         topic,
         0,

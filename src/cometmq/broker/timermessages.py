@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 from cometmq import names
 from cometmq.store.puts import AppendRequest
 from cometmq.wire.message import StoredMessage, encode_host
-from cometmq.wire.properties import Property, find, without
+from cometmq.wire.properties import Property, find, with_property
 
 # TIMER_ENQUEUE_MS of a message that was too late for the wheel.
 NEVER_ON_WHEEL: Final = 2**63 - 1
@@ -76,11 +76,9 @@ def keep(request: AppendRequest, out_ms: int) -> None:
 
 def with_properties(text: str, *pairs: tuple[str, str]) -> str:
     """`text` with these, in place of any of the same names."""
-    for name, _ in pairs:
-        text = without(text, name)
-    if text and not text.endswith("\x02"):
-        text += "\x02"
-    return text + "".join([f"{name}\x01{value}\x02" for name, value in pairs])
+    for name, value in pairs:
+        text = with_property(text, name, value)
+    return text
 
 
 class TimerMessage:

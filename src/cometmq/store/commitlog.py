@@ -22,7 +22,7 @@ from typing import Final
 
 from cometmq.clock import Clock
 from cometmq.errors import StoreError, WireError
-from cometmq.store.counters import INNER_COUNT_MAX, NO_NAMES, QueueCounters, TopicQueues, with_property
+from cometmq.store.counters import INNER_COUNT_MAX, NO_NAMES, QueueCounters, TopicQueues
 from cometmq.store.disk import DiskFull
 from cometmq.store.flags import Flags
 from cometmq.store.options import StoreOptions
@@ -33,7 +33,7 @@ from cometmq.thinned import ThinnedLog
 from cometmq.wire.batch import BatchMember, split_batch
 from cometmq.wire.hashing import crc31
 from cometmq.wire.message import BLANK_BYTES, encode_blank, record_size, write_record
-from cometmq.wire.properties import PROPERTIES_BYTES_MAX, Property, find, without
+from cometmq.wire.properties import PROPERTIES_BYTES_MAX, Property, find, with_property, without
 from cometmq.wire.record_crc import reserve_crc, seal_crc
 from cometmq.wire.sysflag import INNER_BATCH, NEEDS_UNWRAP, TRANSACTION_MASK, enters_consume_queue
 

@@ -17,7 +17,7 @@ from typing import Final
 
 from cometmq.store.puts import AppendRequest
 from cometmq.wire.message import encode_topic
-from cometmq.wire.properties import Property, find, without
+from cometmq.wire.properties import Property, find, with_property, without
 from cometmq.wire.sysflag import INNER_BATCH
 
 LIGHT_PREFIX: Final = "%LMQ%"
@@ -143,14 +143,6 @@ class QueueCounters:
         for name in names:
             if name.startswith(LIGHT_PREFIX):
                 self.set_next_offset(name, 0, self.next_offset(name, 0) + 1)
-
-
-def with_property(properties: str, name: str, value: str) -> str:
-    """`properties` with this one set, at the end."""
-    others = without(properties, name)
-    if others and not others.endswith("\x02"):
-        others += "\x02"
-    return f"{others}{name}\x01{value}\x02"
 
 
 def _no_topic(_topic: str) -> bool:

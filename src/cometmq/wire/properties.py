@@ -206,6 +206,14 @@ def without(text: str, name: str) -> str:
     return _AFTER_VALUE.join([pair for pair in text.split(_AFTER_VALUE) if not pair.startswith(prefix)])
 
 
+def with_property(text: str, name: str, value: str) -> str:
+    """`text` with this property at its end, in place of any of that name."""
+    others = without(text, name)
+    if others and not others.endswith(_AFTER_VALUE):
+        others += _AFTER_VALUE
+    return f"{others}{name}{_AFTER_NAME}{value}{_AFTER_VALUE}"
+
+
 def _unreadable(properties: Mapping[str, str]) -> WireError:
     for name, value in properties.items():
         if not name or not value:

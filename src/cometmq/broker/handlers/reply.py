@@ -25,7 +25,7 @@ from cometmq.wire.command import Command
 from cometmq.wire.command import reply as answer_to
 from cometmq.wire.command import request as new_request
 from cometmq.wire.headers import PushReplyMessage, SendMessage
-from cometmq.wire.properties import Property, find, without
+from cometmq.wire.properties import Property, find, with_property
 
 if TYPE_CHECKING:
     from cometmq.broker.server import Broker
@@ -61,7 +61,7 @@ async def reply(broker: Broker, connection: Connection, request: Command) -> Com
 
 def _with_region(broker: Broker, properties: str) -> str:
     for name, value in broker.send_ext.items():
-        properties = _with(properties, name, value)
+        properties = with_property(properties, name, value)
     return properties
 
 
@@ -87,7 +87,7 @@ async def _push(broker: Broker, connection: Connection, header: SendMessage, bod
         born_host=connection.peer_text,
         store_host=broker.address,
         store_timestamp=now_ms,
-        properties=_with(header.properties, PUSH_TIME, str(now_ms)),
+        properties=with_property(header.properties, PUSH_TIME, str(now_ms)),
         reconsume_times=header.reconsume_times,
         unit_mode=header.unit_mode,
     )
@@ -124,13 +124,6 @@ def _store(broker: Broker, header: SendMessage, body: bytes, born_host: bytes) -
         "queueId": str(header.queue_id),
         "queueOffset": str(result.queue_offset),
     }
-
-
-def _with(properties: str, name: str, value: str) -> str:
-    others = without(properties, name)
-    if others and not others.endswith("\x02"):
-        others += "\x02"
-    return f"{others}{name}\x01{value}\x02"
 
 
 HANDLERS: Final[dict[int, Entry]] = {

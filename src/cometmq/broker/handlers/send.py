@@ -30,7 +30,7 @@ from cometmq.store.results import PUT_STATUS_NAMES, PutResult, PutStatus
 from cometmq.wire.codes import Request, Response
 from cometmq.wire.command import Command, reply
 from cometmq.wire.headers import SendMessage
-from cometmq.wire.properties import Property, find, without
+from cometmq.wire.properties import Property, find, with_property, without
 from cometmq.wire.sysflag import INNER_BATCH, MULTI_TAGS
 
 if TYPE_CHECKING:
@@ -250,10 +250,7 @@ def _retry_or_dead_letter(
         return header.topic, queue_id, properties
     broker.topics.create_in_send_back(target.topic, target.queues, PERM_READ_WRITE)
     broker.stats.dead_letter(name, header.topic)
-    properties = without(properties, Property.DELAY)
-    if properties and not properties.endswith("\x02"):
-        properties += "\x02"
-    return target.topic, 0, f"{properties}DELAY\x01{retries.NO_DELAY}\x02"
+    return target.topic, 0, with_property(properties, Property.DELAY, retries.NO_DELAY)
 
 
 def _answer_later(
