@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 collect_ignore = [] if os.environ.get("COMETMQ_SOAK") else ["test_delta.py"]
 
 
+PATIENCE_S = 30.0
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     from cometmq.spark import session
@@ -71,8 +74,13 @@ class HasAddress(Protocol):
 def fill(cluster: HasAddress, topic: str, count: int, first: int = 0, **client: Unpack[ClientKeywords]) -> None:
     """Messages numbered in body and key, in all queues by turns; every third has the tag `third`."""
 
+    client.setdefault("call_timeout", PATIENCE_S)
+
     async def main() -> None:
-        async with Client(cluster.namesrv, **client) as sender, sender.producer("filler") as producer:
+        async with (
+            Client(cluster.namesrv, **client) as sender,
+            sender.producer("filler", timeout=PATIENCE_S) as producer,  # none is sent twice because it took long
+        ):
             queues = await producer.queues(topic)
             for number in range(first, first + count):
                 await producer.ready()

@@ -108,7 +108,8 @@ def run_jobs() -> None:
 def _archive(spark: Any, source: str, target: str, topic: str, folder: str) -> None:
     from cometmq.spark.pipelines import archive
 
-    limits: dict[str, Any] = {"rows_per_batch": ROWS_PER_BATCH, "pullBatchSize": str(PULL)}
+    # Pulled or from the broker's files, whichever it finds.
+    limits: dict[str, Any] = {"rows_per_batch": ROWS_PER_BATCH, "pullBatchSize": str(PULL), "batchRows": str(PULL)}
     archive(spark, namesrv=source, topics=topic, root=folder, checkpoint=f"{folder}/checkpoint", **limits)
 
 

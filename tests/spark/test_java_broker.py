@@ -6,6 +6,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,10 +14,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cometmq.client.options import ClientKeywords
+from cometmq.errors import NoRoute
 from cometmq.spark import attach
 from cometmq.sync import Client
 from tests.compat.harness import java as releases
 from tests.compat.harness.build import ToolMissing, tool
+from tests.compat.harness.processes import wait_until
 from tests.compat.harness.servers import JavaBroker, JavaNameServer
 from tests.spark.conftest import fill
 from tests.support.certificates import authority, pair
@@ -55,8 +58,28 @@ class JavaCluster:
         return {"namesrvAddr": self.namesrv, "accessKey": USER, "secretKey": PASSWORD}
 
     def create_topic(self, topic: str, *, queues: int) -> None:
+        """When this returns the name server knows it."""
+
+        def is_routed() -> bool:
+            with suppress(NoRoute):
+                return len(admin.topic_queues(topic)) == queues
+            return False
+
         with Client(self.namesrv, **KEYS) as client, client.admin() as admin:
             admin.create_topic(topic, queues=queues)
+            wait_until(is_routed, f"the route of {topic}")
+
+    def fill(self, topic: str, count: int, first: int = 0) -> None:
+        """When this returns queues and index have it: RocketMQ's broker answers before that."""
+        fill(self, topic, count, first, **KEYS)
+        self.await_messages(topic, first + count)
+
+    def await_messages(self, topic: str, count: int) -> None:
+        def are_there() -> bool:
+            return sum(one.count for one in admin.topic_stats(topic).values()) == count
+
+        with Client(self.namesrv, **KEYS) as client, client.admin() as admin:
+            wait_until(are_there, f"{count} messages in {topic}")
 
     def bodies(self, topic: str) -> Counter[int]:
         with Client(self.namesrv, **KEYS) as client, client.admin() as admin:
@@ -95,9 +118,9 @@ def numbers(frame: DataFrame) -> list[int]:
 def test_batches_with_filters_and_bounds(spark: SparkSession, java: JavaCluster) -> None:
     topic = "spark_batches"
     java.create_topic(topic, queues=2)
-    fill(java, topic, 300, **KEYS)
+    java.fill(topic, 300)
     time.sleep(0.1)
-    fill(java, topic, 100, first=300, **KEYS)
+    java.fill(topic, 100, first=300)
     frame = read(spark, java, topic)
     rows = {int(bytes(row["body"])): row for row in frame.collect()}
     assert sorted(rows) == list(range(400)), "32 messages a pull, joined without holes"
@@ -129,7 +152,7 @@ def test_a_stream_goes_on_and_its_group_shows_how_far_it_has_come(
 ) -> None:
     topic, group = "spark_streams", "spark_streamers"
     java.create_topic(topic, queues=2)
-    fill(java, topic, 120, **KEYS)
+    java.fill(topic, 120)
 
     def run() -> list[int]:
         source = (
@@ -150,7 +173,7 @@ def test_a_stream_goes_on_and_its_group_shows_how_far_it_has_come(
         return numbers(spark.read.parquet(str(tmp_path / "out")))
 
     assert run() == list(range(120))
-    fill(java, topic, 40, first=120, **KEYS)
+    java.fill(topic, 40, first=120)
     assert run() == list(range(160))
     deadline_s = time.monotonic() + 30
     with Client(java.namesrv, **KEYS) as client, client.admin() as admin:
@@ -170,6 +193,7 @@ def test_tls_carries_reads_and_writes_and_wants_to_know_whom_it_talks_to(
     secure = {"tls": "true", "tlsTrust": str(trust)}
     frame = spark.range(10).selectExpr("CAST(id AS STRING) AS body")
     frame.write.format("cometmq").options(**java.options, **secure, topic=topic).mode("append").save()
+    java.await_messages(topic, 10)
     assert numbers(read(spark, java, topic, **secure)) == list(range(10))
     with pytest.raises(Exception, match="CERTIFICATE_VERIFY_FAILED"):
         read(spark, java, topic, tls="true", tlsTrust=stranger, retryMs=0).collect()

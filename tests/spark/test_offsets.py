@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from cometmq.errors import ConfigError
 from cometmq.spark.offsets import Positions, Queue, Range, cut, from_json, limited, to_json
+from cometmq.spark.reading import DataLoss, _lost
+from cometmq.spark.remote import Bounds
 
 QUEUES = [Queue("orders", "b", 1), Queue("orders", "a", 10), Queue("orders", "a", 2), Queue("bills", "z", 0)]
 POSITIONS = st.dictionaries(st.sampled_from(QUEUES), st.integers(0, 10**12))
@@ -65,3 +67,11 @@ def test_a_limit_holds_and_every_backlog_moves(start: Positions, backlog: dict[Q
     assert all(taken[queue] > 0 for queue in QUEUES if end[queue] > start[queue])
     assert sum(taken.values()) <= max(rows_max, len(QUEUES))
     assert sum(taken.values()) >= min(rows_max, sum(backlog.values()))
+
+
+def test_a_gap_that_is_met_in_the_middle_of_a_range_is_loss_or_left_out() -> None:
+    one = Range(Queue("t", "broker-a", 0), 10, 100)
+    with pytest.raises(DataLoss, match="offsets 40 to 100 were wanted, the queue has 60 to 200"):
+        _lost(one, 40, Bounds(60, 200), fail=True)
+    assert _lost(one, 40, Bounds(60, 200), fail=False) == 60
+    assert _lost(one, 40, Bounds(0, 30), fail=False) == 100

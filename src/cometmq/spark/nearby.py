@@ -2,11 +2,14 @@
 
     readMode=remote (default)    pulls, from wherever the broker is
     readMode=store               files under `storePath`, a directory or {"broker": "directory"}; or it fails
-    readMode=auto                files where they are there and reach as far as the range, pulls otherwise
+    readMode=auto                files where they are there and are this broker's, pulls otherwise; without `storePath`
+                                 the broker is asked for its directory
 
 The broker has said how far the queue reaches, and a consume queue names only whole messages: a range that the files
-cover is complete. Files of queues may be a second behind the broker: `store` waits for them, `auto` pulls. The broker's
-own filter cannot be asked, so `tags` is compared here and `sqlFilter` needs pulls.
+cover is complete. Files of queues may be a second behind the broker: `store` waits for them, `auto` pulls. The same
+path on another machine has other files: `auto` compares the first and the last message of a range with what the
+broker gives for them, byte by byte, log position and store time included. The broker's own filter cannot be asked, so
+`tags` is compared here and `sqlFilter` needs pulls.
 """
 
 from __future__ import annotations
@@ -17,10 +20,12 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from cometmq.errors import ConfigError, StoreError
+from cometmq.errors import CometError, ConfigError, StoreError
 from cometmq.spark.columns import Column, chosen
+from cometmq.spark.faults import at
 from cometmq.spark.offsets import Queue, Range
 from cometmq.spark.options import Options
+from cometmq.spark.remote import READER_GROUP, Remote, remote
 from cometmq.spark.storefiles import Reading
 from cometmq.spark.storeparts import QueueRange, StoreDirectory
 
@@ -32,25 +37,53 @@ logger = logging.getLogger(__name__)
 NEARBY_OPTIONS: Final[dict[str, str | None]] = {"readMode": "remote", "storePath": None}
 MODES: Final = ("remote", "store", "auto")
 _PAUSE_S: Final = 0.1
+_RECORD_BYTES_MAX: Final = 4 << 20
 
 
 def near(options: Options, one: Range) -> StoreDirectory | None:
     """The directory from which to read this range; None to pull it. StoreError if it must be there and is not."""
     mode = options.choice("readMode", MODES)
-    if mode == "remote":
+    if mode == "remote" or one.first >= one.last:
         return None
+    if mode == "store":
+        return _told(options, one, options.number("retryMs") / 1000)
     try:
-        for name in ("sqlFilter", "namespace"):
-            if options.get(name):
-                raise ConfigError(f"readMode=store cannot have {name}: use readMode=remote")
-        store = StoreDirectory.at(_directory(options, one.queue), one.queue.broker)
-        _await_cover(store, one, options.number("retryMs") / 1000 if mode == "store" else 0.0)
-    except (ConfigError, StoreError, OSError) as error:
-        if mode == "store":
-            raise
+        store = _told(options, one, 0.0) if options.get("storePath") else _found(options, one)
+        _compare(store, one, remote(options))
+    except (CometError, OSError) as error:
         logger.info("pull range of %s: %s", one.queue, error)
         return None
     return store
+
+
+def _told(options: Options, one: Range, patience_s: float) -> StoreDirectory:
+    _check_filters(options)
+    store = StoreDirectory.at(_directory(options, one.queue), one.queue.broker)
+    _await_cover(store, one, patience_s)
+    return store
+
+
+def _found(options: Options, one: Range) -> StoreDirectory:
+    """Where the broker says that it keeps its files."""
+    _check_filters(options)
+    root, log = remote(options).store_paths(one.queue)
+    store = StoreDirectory.at(root, one.queue.broker, log)
+    _await_cover(store, one, 0.0)
+    return store
+
+
+def _check_filters(options: Options) -> None:
+    for name in ("sqlFilter", "namespace"):
+        if options.get(name):
+            raise ConfigError(f"readMode=store cannot have {name}: use readMode=remote")
+
+
+def _compare(store: StoreDirectory, one: Range, cluster: Remote) -> None:
+    """StoreError unless the ends of the range are in these files what they are at the broker."""
+    for offset in {one.first, one.last - 1}:
+        pulled = cluster.run(cluster.pull(one.queue, offset, 1, _RECORD_BYTES_MAX, READER_GROUP, ("TAG", "*")))
+        if not pulled.body or pulled.body != store.record(one.queue.topic, one.queue.number, offset):
+            raise StoreError(f"{one.queue}: message {offset} in {store.root} is not the one that the broker has")
 
 
 def read_near(
@@ -64,7 +97,10 @@ def read_near(
     rows, size = options.number("batchRows", 1), options.number("batchBytes", 1)
     reading = Reading(wanted, options.flag("decompress"), False, False, rows, size)
     part = QueueRange(one.queue.topic, one.queue.number, one.first, one.last)
-    for batch in store.read(part, reading):
+    at("before read")
+    for number, batch in enumerate(store.read(part, reading)):
+        if number:
+            at("in read")
         if tags is None:
             yield batch
             continue

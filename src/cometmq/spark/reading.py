@@ -128,7 +128,7 @@ async def _stretch(remote: Remote, one: Range, options: PullOptions) -> list[byt
 
 def _lost(one: Range, position: int, bounds: Bounds, fail: bool) -> int:
     """Where to go on after a gap. DataLoss if that is not allowed."""
-    check_loss(one._replace(first=position), bounds, fail)
+    check_loss(Range(one.queue, position, one.last), bounds, fail)
     return max(position, bounds.first) if position < bounds.first else one.last
 
 

@@ -24,6 +24,7 @@ from cometmq.errors import BrokerError, BrokerUnknown, CallError, CometError, Co
 from cometmq.net.tls import ClientTls
 from cometmq.spark.offsets import Positions, Queue
 from cometmq.spark.options import Options
+from cometmq.wire import properties_text
 from cometmq.wire.bodies import ClusterInfo, SubscriptionGroupConfig, TopicList
 from cometmq.wire.codes import Request, Response
 from cometmq.wire.command import Command
@@ -108,6 +109,7 @@ class Connection(NamedTuple):
 class Remote:
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
+        self._store_paths: dict[str, tuple[str, str]] = {}
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="cometmq-spark", daemon=True)
         self._thread.start()
@@ -236,6 +238,16 @@ class Remote:
 
     def _wire(self, name: str) -> str:
         return wrap(self.instance.namespace, name)
+
+    def store_paths(self, queue: Queue) -> tuple[str, str]:
+        """Directories of the store and of the log, on the broker's own machine; asked once for each broker."""
+        if queue.broker not in self._store_paths:
+            answer = self.run(self._ask_once(Request.GET_BROKER_CONFIG, queue, {}))
+            settings = properties_text.parse(answer.body)
+            root = settings.get("storePathRootDir", "")
+            log = settings.get("storePathCommitLog") or os.path.join(root, "commitlog")
+            self._store_paths[queue.broker] = root, log
+        return self._store_paths[queue.broker]
 
     # Groups
 

@@ -160,6 +160,17 @@ class StoreDirectory:
                 end = high
         return found[: end - first]
 
+    def record(self, topic: str, queue_id: int, number: int) -> bytes:
+        """The bytes that one unit names; fewer, or none, where unit or log do not reach."""
+        for unit in self.unit_slice(topic, queue_id, number, number + 1):
+            offset, size = int(unit["offset"]), int(unit["size"])
+            for start, path, length in self.log_files():
+                if start <= offset < start + length and size > 0:
+                    with open(path, "rb") as file:
+                        file.seek(offset - start)
+                        return file.read(size)
+        return b""
+
     def queue_ranges(self, wanted: Callable[[str], bool], bytes_max: int) -> Iterator[QueueRange]:
         for topic, queue_id in self.queues(wanted):
             first, units = self.units(topic, queue_id)

@@ -2,7 +2,7 @@
 
 The source hands out ranges of offsets, not messages; each task reads its ranges, writes them as Parquet, one file per
 topic and day, and returns the names. The driver then publishes the names under the batch's number (`lake`). Bodies
-never pass through the JVM, which makes this more than twice as fast as a Parquet sink.
+never pass through the JVM, and a task that sees the broker's files reads those (`nearby`).
 
 Killed anywhere it goes on where the checkpoint says: files of a batch that was not published are leftovers, a batch
 that was published is not written again. Deleting the checkpoint begins a new archive query, from `startingOffsets`.
@@ -51,7 +51,7 @@ def archive(
     **source: str,
 ) -> Summary:
     """Archives what there is (`once`), or goes on until it is stopped. `source`: further options of the source, such as
-    `readMode` and `storePath` where the broker's disk can be seen."""
+    `readMode=remote` to pull even where the broker's files can be read."""
     lake = Lake(root)
     lake.manifests.mkdir(parents=True, exist_ok=True)
     wanted = chosen(columns.split(",")) if columns else COLUMNS
@@ -61,6 +61,7 @@ def archive(
         "startingOffsets": "earliest",
         "maxOffsetsPerTrigger": str(rows_per_batch),
         "minPartitions": str(partitions or spark.sparkContext.defaultParallelism),
+        "readMode": "auto",
         **source,
     }
     ranges = spark.readStream.format("cometmq").options(**options, emit="ranges").load()
