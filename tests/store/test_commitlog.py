@@ -262,14 +262,20 @@ def test_an_error_while_creating_a_segment_refuses_only_that_put() -> None:
     assert log.append(message()).status == PutStatus.OK
 
 
-def test_a_sparse_segment_is_owned_before_the_first_byte_goes_in() -> None:
-    """Java leaves its segments sparse; on a full disk, writing to such a map would end the process."""
-    disk = FakeDisk()
+def sparse_log(disk: FakeDisk) -> CommitLog:
+    """An empty log, whose only segment has its length and no blocks."""
     disk.open(f"{LOG_DIR}/{0:020d}", 4096, create=True, allocate=False)
     log = make_log(disk, segment_bytes=4096)
     log.segments.load()
     log.segments.cut(0)
     log.refresh()
+    return log
+
+
+def test_a_sparse_segment_is_owned_before_the_first_byte_goes_in() -> None:
+    """Java leaves its segments sparse; on a full disk, writing to such a map would end the process."""
+    disk = FakeDisk()
+    log = sparse_log(disk)
     disk.full_after(100)
     assert log.append(message()).status == PutStatus.SERVICE_NOT_AVAILABLE
     assert disk.read_bytes(f"{LOG_DIR}/{0:020d}") == bytes(4096)
@@ -582,11 +588,7 @@ def test_raw_bytes_of_another_log_make_the_same_log() -> None:
 
 def test_a_replica_owns_the_blocks_of_a_sparse_segment_before_it_writes() -> None:
     disk = FakeDisk()
-    disk.open(f"{LOG_DIR}/{0:020d}", 4096, create=True, allocate=False)
-    log = make_log(disk, segment_bytes=4096)
-    log.segments.load()
-    log.segments.cut(0)
-    log.refresh()
+    log = sparse_log(disk)
     disk.full_after(100)
     with pytest.raises(DiskFull):
         log.append_raw(0, b"bytes of the master")
