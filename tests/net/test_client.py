@@ -86,6 +86,12 @@ def test_calls_to_a_black_hole_fail_by_the_connect_limit_and_the_next_tries_agai
     run_on(main())
 
 
+async def called_soon(client: Client, address: str) -> tuple[Command | None, CallError | None]:
+    ended: asyncio.Future[tuple[Command | None, CallError | None]] = asyncio.get_running_loop().create_future()
+    client.call_soon(address, request(ECHO), 5, lambda answer, error: ended.set_result((answer, error)))
+    return await ended
+
+
 @pytest.mark.parametrize(
     ("address", "cause"),
     [("127.0.0.1:1", "cannot connect"), ("127.0.0.1", "cannot connect"), ("127.0.0.1:port", "cannot connect")],
@@ -97,10 +103,8 @@ def test_an_address_that_cannot_be_reached_is_named(run_on: Run, address: str, c
             await client.call(address, request(ECHO), 5)
         with pytest.raises(ConnectFailed):
             await client.send_oneway(address, request(ECHO), 5)
-        ends: list[CallError | None] = []
-        client.call_soon(address, request(ECHO), 5, lambda _, error: ends.append(error))
-        await until(lambda: ends)
-        assert isinstance(ends[0], ConnectFailed)
+        _, error = await called_soon(client, address)
+        assert isinstance(error, ConnectFailed)
         await client.stop()
 
     run_on(main())
@@ -195,11 +199,9 @@ def test_a_client_sent_away_connects_again_and_resends_once(run_on: Run) -> None
             await until(lambda: len(server.connections) == 1)
 
             leaving.times = 1
-            ends: list[Command | None] = []
-            client.call_soon(address, request(ECHO), 5, lambda response, _: ends.append(response))
-            await until(lambda: ends)
-            assert ends[0] is not None
-            assert ends[0].remark == "stayed"
+            answer, _ = await called_soon(client, address)
+            assert answer is not None
+            assert answer.remark == "stayed"
             assert len(leaving.connections) == 3
             await client.stop()
 
@@ -214,10 +216,8 @@ def test_a_client_sent_away_twice_fails_the_call(run_on: Run) -> None:
             address = f"127.0.0.1:{server.port}"
             with pytest.raises(SendFailed, match="GO_AWAY twice"):
                 await client.call(address, request(ECHO), 5)
-            ends: list[CallError | None] = []
-            client.call_soon(address, request(ECHO), 5, lambda _, error: ends.append(error))
-            await until(lambda: ends)
-            assert isinstance(ends[0], SendFailed)
+            _, error = await called_soon(client, address)
+            assert isinstance(error, SendFailed)
             await client.stop()
 
     run_on(main())
