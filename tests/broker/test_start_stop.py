@@ -5,7 +5,8 @@ import errno
 import logging
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -263,21 +264,30 @@ def stalled_sync(may_end: threading.Event) -> Callable[[str, str], None]:
     return stall
 
 
+@asynccontextmanager
+async def hundred_sends(
+    tmp_path: Path, disk: FakeDisk
+) -> AsyncIterator[tuple[Broker, list[asyncio.Task[Command]], threading.Event]]:
+    """A broker with sends that wait for its disk, until the event is set. Whoever enters stops the broker."""
+    flush_may_end = threading.Event()
+    broker = Broker(broker_settings(tmp_path, flushDiskType="SYNC_FLUSH"), None, disk)
+    await broker.start()
+    add_topic(broker, "TopicA")
+    await broker.settled()
+    disk.on_call = stalled_sync(flush_may_end)
+    async with Peer.of(broker) as peer:
+        sends = [asyncio.create_task(peer.send("TopicA")) for _ in range(100)]
+        await until(lambda: broker.families["send"].waiting == 100)
+        yield broker, sends, flush_may_end
+
+
 @pytest.mark.mission("BS-07")
 def test_waiting_sends_are_answered_or_cut_within_a_second_of_the_stop(tmp_path: Path) -> None:
     """The disk takes its time, so all hundred still wait when the stop begins."""
 
     async def main() -> None:
         disk = FakeDisk()
-        flush_may_end = threading.Event()
-        broker = Broker(broker_settings(tmp_path, flushDiskType="SYNC_FLUSH"), None, disk)
-        await broker.start()
-        add_topic(broker, "TopicA")
-        await broker.settled()
-        disk.on_call = stalled_sync(flush_may_end)
-        async with Peer.of(broker) as peer:
-            sends = [asyncio.create_task(peer.send("TopicA")) for _ in range(100)]
-            await until(lambda: broker.families["send"].waiting == 100)
+        async with hundred_sends(tmp_path, disk) as (broker, sends, flush_may_end):
             began_s = asyncio.get_running_loop().time()
             stopping = asyncio.create_task(broker.stop())
             results = await asyncio.gather(*sends, return_exceptions=True)
@@ -294,16 +304,7 @@ def test_waiting_sends_are_answered_or_cut_within_a_second_of_the_stop(tmp_path:
 @pytest.mark.mission("BS-07")
 def test_waiting_sends_whose_flush_comes_in_time_are_acked_during_the_stop(tmp_path: Path) -> None:
     async def main() -> None:
-        disk = FakeDisk()
-        flush_may_end = threading.Event()
-        broker = Broker(broker_settings(tmp_path, flushDiskType="SYNC_FLUSH"), None, disk)
-        await broker.start()
-        add_topic(broker, "TopicA")
-        await broker.settled()
-        disk.on_call = stalled_sync(flush_may_end)
-        async with Peer.of(broker) as peer:
-            sends = [asyncio.create_task(peer.send("TopicA")) for _ in range(100)]
-            await until(lambda: broker.families["send"].waiting == 100)
+        async with hundred_sends(tmp_path, FakeDisk()) as (broker, sends, flush_may_end):
             stopping = asyncio.create_task(broker.stop())
             await asyncio.sleep(0.1)
             flush_may_end.set()
