@@ -122,6 +122,8 @@ ASK = """
     MessageQueue q = queues.get(0);
     SendResult r = null;
     for (int i = 0; i < 3; i++) r = p.send(new Message(args[1], "tag", "its-key", ("body" + i).getBytes()), q);
+    emit("sent", true);
+    receive();
     emit("min", p.minOffset(q), "max", p.maxOffset(q));
     emit("earliest", p.earliestMsgStoreTime(q) >= before - 60_000);
     emit("searched", p.searchOffset(q, before - 60_000), "future", p.searchOffset(q, before + 3_600_000));
@@ -134,9 +136,11 @@ ASK = """
 
 def test_what_a_client_asks_of_a_broker(java: JavaShell, cluster: Cluster, topic: str) -> None:
     remoting.create_topic(cluster.broker.address, topic, queues=3)
-    rows = java.run(ASK, cluster.namesrv.address, topic).rows
-    assert rows == [
-        {"queues": 3},
+    asking = java.begin(ASK, cluster.namesrv.address, topic)
+    assert asking.take(2) == [{"queues": 3}, {"sent": True}]
+    cluster.broker.await_dispatch()
+    asking.send("go on")
+    assert asking.wait().rows[2:] == [
         {"min": 0, "max": 3},
         {"earliest": True},
         {"searched": 0, "future": 3},

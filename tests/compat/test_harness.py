@@ -132,8 +132,10 @@ def test_a_snippet_that_throws_raises_here_with_its_rows(java: JavaShell) -> Non
 
 
 def test_a_snippet_that_hangs_is_interrupted_and_says_where(java: JavaShell) -> None:
-    with pytest.raises(JavaFailed, match=r"(?s)did not end within 0.2 s.*Thread\.sleep"):
-        java.run("import java.time.Duration;\nThread.sleep(Duration.ofMinutes(5).toMillis());", timeout_s=0.2)
+    hanging = java.begin("import java.time.Duration;\nemit(1);\nThread.sleep(Duration.ofMinutes(5).toMillis());")
+    hanging.next()
+    with pytest.raises(JavaFailed, match=r"(?s)did not end within 0.5 s.*Thread\.sleep"):
+        hanging.wait(0.5)
 
 
 def test_snippets_go_on_after_one_that_ends_its_jvm(java: JavaShell) -> None:
