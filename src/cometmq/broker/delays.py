@@ -25,11 +25,11 @@ from cometmq.clock import Clock
 from cometmq.names import HALF_TOPIC, SCHEDULE_TOPIC
 from cometmq.store.consumequeue_ext import is_address
 from cometmq.store.dispatch import parse_delay_levels
-from cometmq.store.puts import AppendRequest
+from cometmq.store.puts import AppendRequest, copy_to
 from cometmq.store.results import PutResult, PutStatus
 from cometmq.wire.bodies import DataVersion, DelayOffsetTable
 from cometmq.wire.json_dialect import dumps_pretty
-from cometmq.wire.message import StoredMessage, encode_host
+from cometmq.wire.message import StoredMessage
 from cometmq.wire.properties import Property, find, without
 from cometmq.wire.sysflag import enters_consume_queue
 
@@ -226,21 +226,9 @@ class Delays:
             )
             return True
         queue_id = int(queue_text)
-        result = store.put(
-            AppendRequest(
-                topic,
-                queue_id,
-                message.body,
-                properties,
-                flag=message.flag,
-                sys_flag=message.sys_flag,
-                born_time_ms=message.born_timestamp_ms,
-                born_host=encode_host(message.born_host),
-                reconsume_times=message.reconsume_times,
-                prepared_offset=message.prepared_transaction_offset,
-                wait=False,
-            )
-        )
+        request = copy_to(message, topic, queue_id, properties)
+        request.prepared_offset = message.prepared_transaction_offset
+        result = store.put(request)
         if result.status == PutStatus.MESSAGE_ILLEGAL or result.status == PutStatus.PROPERTIES_SIZE_EXCEEDED:
             log.error("dropped delayed message physical_offset=%d reason=%s", message.physical_offset, result.remark)
             return True

@@ -19,12 +19,12 @@ from __future__ import annotations
 from typing import Final
 
 from cometmq.names import GIVEN_UP_TOPIC, HALF_TOPIC, topic_fault
-from cometmq.store.puts import AppendRequest
+from cometmq.store.puts import AppendRequest, copy_to
 from cometmq.wire.codes import Request
 from cometmq.wire.command import Command
 from cometmq.wire.command import request as new_request
 from cometmq.wire.headers import CheckTransactionState
-from cometmq.wire.message import StoredMessage, encode_host
+from cometmq.wire.message import StoredMessage
 from cometmq.wire.properties import Property, find, with_property, without
 from cometmq.wire.sysflag import TRANSACTION_COMMIT, TRANSACTION_NONE, with_transaction
 
@@ -118,7 +118,7 @@ class Half:
         text = self.properties
         for name in (Property.REAL_TOPIC, Property.REAL_QID):
             text = without(text, name)
-        request = self._put(self.real_topic, self.real_queue_id, text)
+        request = copy_to(self.message, self.real_topic, self.real_queue_id, text)
         request.sys_flag = with_transaction(request.sys_flag, TRANSACTION_COMMIT)
         request.prepared_offset = self.message.physical_offset
         request.wait = find(text, Property.WAIT) != "false"
@@ -126,37 +126,22 @@ class Half:
 
     def copy(self, checks: int) -> AppendRequest:
         text = with_property(self.properties, Property.TRANSACTION_CHECK_TIMES, str(checks))
-        return self._put(HALF_TOPIC, self.message.queue_id, text)
+        return copy_to(self.message, HALF_TOPIC, self.message.queue_id, text)
 
     def immune_copy(self) -> AppendRequest:
         """RocketMQ raises the number of checks here too, and so gives up a message with a long time of its own
         without having asked for it once."""
         text = with_property(self.properties, Property.TRAN_PREPARED_QUEUE_OFFSET, str(self.first_offset))
-        return self._put(HALF_TOPIC, self.message.queue_id, text)
+        return copy_to(self.message, HALF_TOPIC, self.message.queue_id, text)
 
     def given_up(self) -> AppendRequest:
-        return self._put(GIVEN_UP_TOPIC, 0, self.properties)
+        return copy_to(self.message, GIVEN_UP_TOPIC, 0, self.properties)
 
     def resumed(self) -> AppendRequest:
         """From the given up ones back to the halves, as if never asked for."""
         request = self.copy(0)
         request.queue_id = HALF_QUEUE
         return request
-
-    def _put(self, topic: str, queue_id: int, properties: str) -> AppendRequest:
-        message = self.message
-        return AppendRequest(
-            topic,
-            queue_id,
-            message.body,
-            properties,
-            flag=message.flag,
-            sys_flag=message.sys_flag,
-            born_time_ms=message.born_timestamp_ms,
-            born_host=encode_host(message.born_host),
-            reconsume_times=message.reconsume_times,
-            wait=False,
-        )
 
 
 def question(half: Half, copy: AppendRequest, queue_offset: int, physical_offset: int, offset_id: str,

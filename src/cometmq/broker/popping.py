@@ -21,9 +21,9 @@ from cometmq.broker.attributes import MESSAGE_TYPE
 from cometmq.broker.offsets import NONE
 from cometmq.broker.popwindows import Key, PopWindows, Window
 from cometmq.broker.systemtopics import PERM_READ, PERM_READ_WRITE
-from cometmq.store.puts import AppendRequest
+from cometmq.store.puts import AppendRequest, copy_to
 from cometmq.store.results import GetResult, GetStatus, PutStatus
-from cometmq.wire.message import StoredMessage, decode_records, encode_host
+from cometmq.wire.message import StoredMessage, decode_records
 from cometmq.wire.properties import Property, find, with_property
 
 if TYPE_CHECKING:
@@ -242,18 +242,9 @@ def again(message: StoredMessage, topic: str, popped_ms: int) -> AppendRequest:
     text = message.properties.decode("utf-8", "replace")
     if find(text, FIRST_POP_TIME) is None:
         text = with_property(text, FIRST_POP_TIME, str(popped_ms))
-    return AppendRequest(
-        topic,
-        0,
-        message.body,
-        text,
-        flag=message.flag,
-        sys_flag=message.sys_flag,
-        born_time_ms=message.born_timestamp_ms,
-        born_host=encode_host(message.born_host),
-        reconsume_times=message.reconsume_times + 1,
-        wait=False,
-    )
+    request = copy_to(message, topic, 0, text)
+    request.reconsume_times += 1
+    return request
 
 
 def relabelled(result: GetResult, topic: str, receipt: str) -> bytes:

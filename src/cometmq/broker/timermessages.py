@@ -19,8 +19,8 @@ import re
 from typing import Final, NamedTuple
 
 from cometmq import names
-from cometmq.store.puts import AppendRequest
-from cometmq.wire.message import StoredMessage, encode_host
+from cometmq.store.puts import AppendRequest, copy_to
+from cometmq.wire.message import StoredMessage
 from cometmq.wire.properties import Property, find, with_property
 
 # TIMER_ENQUEUE_MS of a message that was too late for the wheel.
@@ -101,34 +101,19 @@ class TimerMessage:
         return unique_key is not None and (unique_key in keys or f"{self.real_topic}+{unique_key}" in keys)
 
     def delivered(self, enqueued_ms: int, now_ms: int) -> AppendRequest:
-        return self._again(self.real_topic, self.real_queue_id, self._timed(enqueued_ms, now_ms))
+        return copy_to(self.message, self.real_topic, self.real_queue_id, self._timed(enqueued_ms, now_ms))
 
     def rolled(self, enqueued_ms: int, now_ms: int) -> AppendRequest:
         times = find(self.properties, Property.TIMER_ROLL_TIMES) or "0"
         count = int(times) + 1 if _NUMBER.fullmatch(times) else 1
         text = with_properties(self._timed(enqueued_ms, now_ms), (Property.TIMER_ROLL_TIMES, str(count)))
-        return self._again(names.TIMER_TOPIC, self.message.queue_id, text)
+        return copy_to(self.message, names.TIMER_TOPIC, self.message.queue_id, text)
 
     def _timed(self, enqueued_ms: int, now_ms: int) -> str:
         return with_properties(
             self.properties,
             (Property.TIMER_ENQUEUE_MS, str(enqueued_ms)),
             (Property.TIMER_DEQUEUE_MS, str(now_ms)),
-        )
-
-    def _again(self, topic: str, queue_id: int, properties: str) -> AppendRequest:
-        message = self.message
-        return AppendRequest(
-            topic,
-            queue_id,
-            message.body,
-            properties,
-            flag=message.flag,
-            sys_flag=message.sys_flag,
-            born_time_ms=message.born_timestamp_ms,
-            born_host=encode_host(message.born_host),
-            reconsume_times=message.reconsume_times,
-            wait=False,
         )
 
 

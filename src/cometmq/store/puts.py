@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from cometmq.wire.message import StoredMessage, encode_host
+
 # 127.0.0.1:10911 as a record has it.
 LOCAL_HOST: Final = b"\x7f\x00\x00\x01\x00\x00\x2a\x9f"
 # Upper ends in ms of the classes in which put times are counted; the last class is open.
@@ -53,6 +55,22 @@ class AppendRequest:
         self.reconsume_times = reconsume_times
         self.prepared_offset = prepared_offset
         self.wait = wait
+
+
+def copy_to(message: StoredMessage, topic: str, queue_id: int, properties: str) -> AppendRequest:
+    """A stored message for another place; nobody waits for it."""
+    return AppendRequest(
+        topic,
+        queue_id,
+        message.body,
+        properties,
+        flag=message.flag,
+        sys_flag=message.sys_flag,
+        born_time_ms=message.born_timestamp_ms,
+        born_host=encode_host(message.born_host),
+        reconsume_times=message.reconsume_times,
+        wait=False,
+    )
 
 
 class PutFigures:

@@ -19,13 +19,13 @@ from cometmq.broker.table import Entry
 from cometmq.broker.topics import UNIT_SUBSCRIPTION_FLAG
 from cometmq.errors import RequestError, WireError
 from cometmq.net.connection import Connection
-from cometmq.store.puts import AppendRequest
+from cometmq.store.puts import AppendRequest, copy_to
 from cometmq.store.results import PUT_STATUS_NAMES, PutStatus
 from cometmq.wire import properties as wire_properties
 from cometmq.wire.codes import Request, Response
 from cometmq.wire.command import Command, reply
 from cometmq.wire.headers import SendMessageBack
-from cometmq.wire.message import StoredMessage, encode_host
+from cometmq.wire.message import StoredMessage
 
 if TYPE_CHECKING:
     from cometmq.broker.server import Broker
@@ -91,18 +91,10 @@ def _copy(broker: Broker, message: StoredMessage, target: retries.Destination) -
         encoded = wire_properties.encode(properties).decode()
     except WireError as error:
         raise RequestError(Response.SYSTEM_ERROR, f"the message cannot be given back: {error}") from error
-    return AppendRequest(
-        target.topic,
-        random.randrange(target.queues),  # noqa: S311 - spreads load, keeps no secret
-        message.body,
-        encoded,
-        flag=message.flag,
-        sys_flag=message.sys_flag,
-        born_time_ms=message.born_timestamp_ms,
-        born_host=encode_host(message.born_host),
-        reconsume_times=message.reconsume_times + 1,
-        wait=False,
-    )
+    queue_id = random.randrange(target.queues)  # noqa: S311 - spreads load, keeps no secret
+    request = copy_to(message, target.topic, queue_id, encoded)
+    request.reconsume_times += 1
+    return request
 
 
 HANDLERS: Final = {Request.CONSUMER_SEND_MSG_BACK: Entry(send_back, "send", "write")}
