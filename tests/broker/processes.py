@@ -30,7 +30,7 @@ class Process:
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
         self.child.send_signal(number)
-        return self.child.wait(20)
+        return self.child.wait(60)
 
 
 def command_line(*arguments: str) -> list[str]:

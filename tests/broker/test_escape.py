@@ -17,9 +17,9 @@ SETTINGS: dict[str, object] = {
     "enableSlaveActingMaster": True,
     "brokerHeartbeatInterval": 100,
     "syncBrokerMemberGroupPeriod": 50,
-    "messageDelayLevel": "4s 1h",
+    "messageDelayLevel": "6s 1h",
     "transactionCheckInterval": 300,
-    "transactionTimeOut": 4_000,
+    "transactionTimeOut": 6_000,
 }
 
 
@@ -35,7 +35,7 @@ def test_what_is_due_meanwhile_goes_to_another_broker_once(tmp_path: Path) -> No
                 async with running_broker(tmp_path / "a", **common) as master, Peer.of(master) as peer:
                     add_topic(master, "TopicA", 1)
                     await peer.heartbeat()
-                    for properties in ({"DELAY": "1"}, {"DELAY": "2"}, {"TIMER_DELAY_SEC": "4"}):
+                    for properties in ({"DELAY": "1"}, {"DELAY": "2"}, {"TIMER_DELAY_SEC": "6"}):
                         name = "".join(properties.keys() | properties.values())
                         unique = {"UNIQ_KEY": f"id {name}"}
                         answer = await peer.send("TopicA", f"{properties}".encode(), properties=properties | unique)
@@ -57,7 +57,7 @@ def test_what_is_due_meanwhile_goes_to_another_broker_once(tmp_path: Path) -> No
                 await until(lambda: acting.escape.sent == 3)
                 await asyncio.sleep(0.5)
                 bodies = {message.body for message in stored(other, "TopicA")}
-                assert bodies == {b"{'DELAY': '1'}", b"{'TIMER_DELAY_SEC': '4'}"}
+                assert bodies == {b"{'DELAY': '1'}", b"{'TIMER_DELAY_SEC': '6'}"}
                 assert len(stored(other, "TopicA")) == 2
                 assert stored(other, HALF_TOPIC)[0].body == b"half"
                 assert acting.delays.offsets[1] == 1

@@ -75,7 +75,7 @@ def test_the_first_message_makes_the_topic_saves_it_and_tells_the_name_servers(t
             assert (await producer.receive()).code == 0
             for asking in (asking_first, asking_second):
                 assert queues(await until_routed(asking, topic)) == {"broker-a": (4, 4, 6)}
-            assert time.monotonic() - began_s < 1
+            assert time.monotonic() - began_s < 5, "not by the clock, every 30 s"
             await broker.settled()
             saved = saved_topics(tmp_path)[topic]
             assert (saved["readQueueNums"], saved["writeQueueNums"], saved["perm"]) == (4, 4, 6)

@@ -225,12 +225,8 @@ def test_brokers_commands_reach_their_group() -> None:
             producer.instance.register_consumer(consumer)
             broker = cluster["a"]
             link = broker.server.connections[0]
-            link.send_oneway(
-                request(Request.NOTIFY_CONSUMER_IDS_CHANGED, NotifyConsumerIdsChanged("cg").encode())
-            )
-            link.send_oneway(
-                request(Request.NOTIFY_CONSUMER_IDS_CHANGED, NotifyConsumerIdsChanged("other").encode())
-            )
+            link.send_oneway(request(Request.NOTIFY_CONSUMER_IDS_CHANGED, NotifyConsumerIdsChanged("cg").encode()))
+            link.send_oneway(request(Request.NOTIFY_CONSUMER_IDS_CHANGED, NotifyConsumerIdsChanged("other").encode()))
             offsets = {MessageQueue("a", 0, "T"): 100}
             reset = ResetConsumerClientOffset(topic="T", group="cg", timestamp=-1)
             table = ResetOffsets(offset_table=offsets)
@@ -397,7 +393,7 @@ def test_a_black_hole_fails_all_callers_by_3_seconds_and_is_tried_again() -> Non
                 outcomes = await asyncio.gather(*calls, return_exceptions=True)
                 took = time.monotonic() - began
                 assert all(isinstance(outcome, ConnectFailed) for outcome in outcomes)
-                assert 2.9 < took < 6
+                assert 2.9 < took < 9.5  # the calls themselves have 10 s
             finally:
                 for filler in fillers:
                     filler.close()

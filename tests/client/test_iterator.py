@@ -13,7 +13,7 @@ from cometmq.errors import ConfigError, NotRunning
 from tests.conftest import run
 from tests.support.brokers import stored
 from tests.support.clusters import real_cluster
-from tests.support.consuming import QUICK, advance_until, cache_of, committed, send
+from tests.support.consuming import QUICK, advance_until, cache_of, committed, member_of, send
 from tests.support.net import until
 
 
@@ -169,6 +169,7 @@ def test_a_loop_may_end_when_nothing_comes(tmp_path: Path) -> None:
             async with loop_over(client) as consumer:
                 await until(lambda: len(consumer.queues) == 5)
                 await send(client, "T", 3)
+                await until(lambda: sum(cache.count for cache in member_of(consumer).queues.values()) == 3)
                 got = [message.body async for message in consumer.iter(timeout=0.5)]
                 assert got == [b"0", b"1", b"2"]
             await until(lambda: committed(cluster.broker) == 3)

