@@ -30,7 +30,8 @@ from tests.compat.harness import java as releases
 from tests.compat.harness.admin import MqAdmin
 from tests.compat.harness.build import ToolMissing, tool
 from tests.compat.harness.foreign import CLIENTS, ForeignClient
-from tests.compat.harness.processes import LIVE
+from tests.compat.harness.processes import LIVE, wait_until
+from tests.compat.harness.remoting import call
 from tests.compat.harness.scene import Scene, Scenes
 from tests.compat.harness.servers import MAKES, Broker, CometNameServer, JavaBroker, JavaNameServer, Make, NameServer
 from tests.compat.harness.shell import JavaShell
@@ -221,6 +222,8 @@ def namesrv(request: pytest.FixtureRequest, pair: Pair) -> str:
 def second(pair: Pair, tmp_path: Path) -> Iterator[JavaBroker]:
     with JavaBroker(tmp_path, pair.broker.namesrv, name="broker-b").start() as broker:
         yield broker
+    for address in pair.addresses:
+        wait_until(lambda: b"broker-b" not in call(address, 106).body, f"{address} forgets broker-b")  # noqa: B023
 
 
 @pytest.fixture(scope="session")

@@ -17,8 +17,9 @@ pytestmark = pytest.mark.interop
 
 
 class Comet:
-    def __init__(self, namesrv: str, capsys: pytest.CaptureFixture[str]) -> None:
-        self.namesrv = namesrv
+    def __init__(self, cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+        self.namesrv = cluster.namesrv.address
+        self._broker = cluster.broker
         self._capsys = capsys
 
     def __call__(self, *arguments: str, form: str = "json") -> tuple[int, str, str]:
@@ -46,16 +47,22 @@ class Comet:
         assert code == 0, err
         return [json.loads(line) for line in out.splitlines()]
 
+    def send(self, *arguments: str) -> list[Any]:
+        """What was sent can be read when this returns."""
+        sent = self.lines("send", *arguments)
+        self._broker.await_dispatch()
+        return sent
+
 
 @pytest.fixture
 def comet(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> Comet:
-    return Comet(cluster.namesrv.address, capsys)
+    return Comet(cluster, capsys)
 
 
 def test_messages_are_sent_found_and_shown(comet: Comet, topic: str) -> None:
     made = comet.json("topic", "create", topic, "--queues", "2")
     assert made["queues"] == 2
-    sent = comet.lines("send", topic, "one", "two", "three", "--key", "k1", "--tag", "t", "-p", "region=eu")
+    sent = comet.send(topic, "one", "two", "three", "--key", "k1", "--tag", "t", "-p", "region=eu")
     assert [one["status"] for one in sent] == ["SEND_OK"] * 3
     found = comet.lines("tail", topic, "--from", "earliest", "--no-follow")
     assert sorted(one["body"] for one in found) == ["one", "three", "two"]
@@ -74,7 +81,7 @@ def test_messages_are_sent_found_and_shown(comet: Comet, topic: str) -> None:
 def test_groups_are_made_moved_and_measured(comet: Comet, topic: str) -> None:
     group = f"cli-{topic}"
     comet.json("topic", "create", topic, "--queues", "1")
-    comet.lines("send", topic, "1", "2", "3")
+    comet.send(topic, "1", "2", "3")
     comet.json("group", "create", group, "--retries", "2")
     assert comet.json("group", "describe", group)["retries_max"] == 2
     assert group in [row["group"] for row in comet.json("group", "list")]
@@ -105,7 +112,7 @@ def test_servers_are_listed_measured_and_asked_for_settings(comet: Comet) -> Non
 
 def test_what_reads_only_has_the_same_shapes_everywhere(comet: Comet, topic: str, tmp_path: Path) -> None:
     comet.json("topic", "create", topic, "--queues", "1")
-    comet.lines("send", topic, "1", "2", "--key", "k")
+    comet.send(topic, "1", "2", "--key", "k")
     file = tmp_path / "exported.jsonl"
     code, _, err = comet("export", topic, "--file", str(file), form="")
     assert (code, err) == (0, "exported 2 messages\n")

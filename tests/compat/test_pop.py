@@ -85,9 +85,7 @@ def test_ten_java_consumers_share_four_queues_and_all_are_busy(
     remoting.create_topic(cluster.broker.address, topic, queues=4)
     remoting.create_group(cluster.broker.address, group)
     set_pop(mqadmin, cluster, topic, group)
-    consumers = [
-        java55.begin(POP, cluster.namesrv.address, topic, group, f"{topic}_{number}") for number in range(10)
-    ]
+    consumers = [java55.begin(POP, cluster.namesrv.address, topic, group, f"{topic}_{number}") for number in range(10)]
     sent = 0
 
     def everyone_is_busy() -> bool:
@@ -112,6 +110,7 @@ def test_messages_in_hand_at_a_java_broker_come_again_at_ours(java55: JavaShell,
             remoting.create_topic(before.address, topic, queues=1)
             remoting.create_group(before.address, group)
             send(java55, namesrv.address, topic, "0", "1", "2")
+            before.await_dispatch()
             wish: dict[str, object] = {
                 "consumerGroup": group, "topic": topic, "queueId": 0, "maxMsgNums": 32, "invisibleTime": 10_000,
                 "pollTime": 5_000, "bornTime": 0, "initMode": 0,
