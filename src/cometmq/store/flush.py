@@ -79,13 +79,13 @@ class GroupCommit:
         told = self._waiters[:count]
         del self._waiters[:count]
         for waiter in told:
-            _tell(waiter.callback, status)
+            tell(waiter.callback, status)
 
     def next_deadline_s(self) -> float | None:
         return self._waiters[0].deadline_s if self._waiters else None
 
 
-def _tell(callback: Callback, status: int) -> None:
+def tell(callback: Callback, status: int) -> None:
     """One waiter's bug must not keep the others waiting."""
     try:
         callback(status)

@@ -6,15 +6,11 @@ more copies stands in another row, so it holds up nobody who is content with few
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Callable
 
+from cometmq.store.flush import Callback, tell
 from cometmq.store.results import PutStatus
-
-log = logging.getLogger(__name__)
-
-Callback = Callable[[int], object]
 
 
 class Waiters:
@@ -43,7 +39,7 @@ class Waiters:
                 continue
             offset = offset_of(copies)
             while row and row[0][0] <= offset:
-                _tell(row.popleft()[2], PutStatus.OK)
+                tell(row.popleft()[2], PutStatus.OK)
 
     def strand(self, offset: int) -> None:
         """A replica begins at `offset`: from now on reports say nothing about what lies before."""
@@ -54,7 +50,7 @@ class Waiters:
     def expire(self, now_s: float) -> None:
         for row in self._all():
             while row and row[0][1] <= now_s:
-                _tell(row.popleft()[2], PutStatus.FLUSH_SLAVE_TIMEOUT)
+                tell(row.popleft()[2], PutStatus.FLUSH_SLAVE_TIMEOUT)
 
     def give_up(self) -> None:
         """The messages are in the log; that replicas have them cannot be said any more."""
@@ -62,11 +58,3 @@ class Waiters:
 
     def next_deadline_s(self) -> float | None:
         return min((row[0][1] for row in self._all() if row), default=None)
-
-
-def _tell(callback: Callback, status: int) -> None:
-    """One waiter's bug must not keep the others waiting."""
-    try:
-        callback(status)
-    except Exception:
-        log.exception("failed to tell waiter status=%d", status)
