@@ -36,7 +36,7 @@ def test_a_broker_that_does_not_answer_is_down_and_named(lonely: Comet) -> None:
     assert ran.code == 1
     if "broker broker-a 0" in states:
         assert states["broker broker-a 0"]["state"] == "fail"
-        assert [row["state"] for row in listed] == ["down"]
+        assert [row["state"] for row in listed] in (["down"], [])  # or it was noticed between the two
     else:  # the name server noticed at once that the connection broke
         assert states["brokers"]["state"] == "fail"
 

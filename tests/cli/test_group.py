@@ -7,6 +7,7 @@ import pytest
 from cometmq.sync import Client as SyncClient
 from cometmq.testing import SyncCluster
 from tests.cli.conftest import Comet
+from tests.compat.harness.processes import wait_until
 
 
 def filled(comet: Comet, topic: str, count: int = 8) -> None:
@@ -116,6 +117,8 @@ def test_producers_are_listed_by_group_while_they_are_connected(comet: Comet, cl
     comet.good("topic", "create", "TopicProduced", "--queues", "1")
     with SyncClient(cluster.namesrv) as client, client.producer("GroupProducing") as producer:
         producer.send("TopicProduced", b"x")
+        # Its heartbeat goes out beside what it sends.
+        wait_until(lambda: comet("group", "producers", "GroupProducing").code == 0, "the producer at the broker")
         (row,) = comet.good("group", "producers", "GroupProducing", "-o", "json").json
         assert set(row) == {"group", "client_id", "address", "language"}
         assert row["group"] == "GroupProducing"
