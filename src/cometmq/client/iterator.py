@@ -28,7 +28,7 @@ from cometmq.client.handlers import Handler
 from cometmq.client.instance import Instance
 from cometmq.client.member import Member
 from cometmq.client.messages import Message
-from cometmq.client.namespaces import wrap
+from cometmq.client.namespaces import wire_topic
 from cometmq.client.options import ClientOptions, ConsumerOptions
 from cometmq.client.outcomes import (
     BROKER_DECIDES,
@@ -43,7 +43,6 @@ from cometmq.client.outcomes import (
 from cometmq.client.processqueue import Held, ProcessQueue
 from cometmq.client.subscriptions import subscribe
 from cometmq.errors import CodecError, ConfigError, NotRunning, WireError
-from cometmq.names import topic_fault
 from cometmq.wire.bodies import MessageQueue
 
 logger = logging.getLogger(__name__)
@@ -135,11 +134,7 @@ class Consumer(Generic[T]):
         self._member.subscribe_retries(self.submit)
         self.handler = Handler(_no_handler)
         for topic, tags in _subscriptions(topics).items():
-            wire = wrap(self.instance.namespace, topic)
-            fault = topic_fault(wire)
-            if fault is not None:
-                raise ConfigError(fault)
-            self._member.subscribe(subscribe(wire, tags), self)
+            self._member.subscribe(subscribe(wire_topic(self.instance.namespace, topic), tags), self)
 
     @property
     def group(self) -> str:

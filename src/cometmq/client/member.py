@@ -27,7 +27,7 @@ from cometmq.client.handlers import Handler
 from cometmq.client.instance import Instance
 from cometmq.client.locks import QueueLocks
 from cometmq.client.messages import Message
-from cometmq.client.namespaces import strip, wrap
+from cometmq.client.namespaces import strip, wire_group
 from cometmq.client.offsets import LocalOffsets, Offsets, RemoteOffsets, first_offset
 from cometmq.client.options import ConsumerOptions
 from cometmq.client.outcomes import DEAD_LETTER, Verdict
@@ -41,7 +41,7 @@ from cometmq.client.traces import ConsumeTrace, Tracer
 from cometmq.client.workers import Workers
 from cometmq.clock import Timer
 from cometmq.errors import CometError, ConfigError, NoRoute, NotRunning
-from cometmq.names import group_fault, retry_topic
+from cometmq.names import retry_topic
 from cometmq.wire.bodies import (
     CheckClientConfig,
     ConsumeMessageDirectlyResult,
@@ -87,11 +87,8 @@ class Member:
         self.instance = instance
         self.clock = instance.clock
         self.options = options
-        self.group = wrap(instance.namespace, group)
+        self.group = wire_group(instance.namespace, group)
         self.shown_group = strip(instance.namespace, self.group)
-        fault = group_fault(self.group)
-        if fault is not None:
-            raise ConfigError(fault)
         if group == FORBIDDEN_GROUP:
             raise ConfigError(f"consumer group {group} is everybody's default: choose one of your own")
         self.retry_topic = retry_topic(self.group)

@@ -7,9 +7,11 @@
 What users see has no namespace. A name that is wrapped already is left alone.
 """
 
+from collections.abc import Callable
 from typing import Final
 
-from cometmq.names import DLQ_PREFIX, RETRY_PREFIX, is_system_topic
+from cometmq.errors import ConfigError
+from cometmq.names import DLQ_PREFIX, RETRY_PREFIX, group_fault, is_system_topic, topic_fault
 
 SEPARATOR: Final = "%"
 SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
@@ -22,6 +24,23 @@ def wrap(namespace: str | None, name: str) -> str:
     if bare.startswith(namespace + SEPARATOR):
         return name
     return f"{prefix}{namespace}{SEPARATOR}{bare}"
+
+
+def wire_topic(namespace: str | None, topic: str) -> str:
+    """The name on the wire. ConfigError if no topic can have it."""
+    return _checked(wrap(namespace, topic), topic_fault)
+
+
+def wire_group(namespace: str | None, group: str) -> str:
+    """The name on the wire. ConfigError if no group can have it."""
+    return _checked(wrap(namespace, group), group_fault)
+
+
+def _checked(name: str, find_fault: Callable[[str], str | None]) -> str:
+    fault = find_fault(name)
+    if fault is not None:
+        raise ConfigError(fault)
+    return name
 
 
 def strip(namespace: str | None, name: str) -> str:

@@ -17,10 +17,10 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict
 
-from cometmq.client.namespaces import wrap
+from cometmq.client.namespaces import wire_topic
 from cometmq.client.options import ProducerOptions
 from cometmq.errors import ConfigError, MessageRefused, WireError
-from cometmq.names import RETRY_PREFIX, SEND_FORBIDDEN_TOPICS, topic_fault
+from cometmq.names import RETRY_PREFIX, SEND_FORBIDDEN_TOPICS
 from cometmq.wire import properties as wire_properties
 from cometmq.wire.batch import encode_batch
 from cometmq.wire.codes import Request
@@ -140,10 +140,7 @@ class Composer:
         """The name on the wire of a topic that may be sent to."""
         wire = self._wire_topics.get(topic)
         if wire is None:
-            wire = wrap(self._namespace, topic)
-            fault = topic_fault(wire)
-            if fault is not None:
-                raise ConfigError(fault)
+            wire = wire_topic(self._namespace, topic)
             if wire in SEND_FORBIDDEN_TOPICS:
                 raise ConfigError(f"topic {topic} is the brokers' own: nobody may send to it")
             if len(self._wire_topics) >= TOPICS_MAX:

@@ -30,7 +30,7 @@ from cometmq.client.hooks import SendCheck, SendHook
 from cometmq.client.instance import Instance
 from cometmq.client.lag import LagWatch
 from cometmq.client.messages import Message, SendReceipt
-from cometmq.client.namespaces import strip, wrap
+from cometmq.client.namespaces import strip, wire_group, wrap
 from cometmq.client.options import ClientOptions, ProducerOptions
 from cometmq.client.outgoing import Composer, MessageKeywords, Outgoing, Seconds
 from cometmq.client.probing import Probe
@@ -39,7 +39,7 @@ from cometmq.client.selectors import LeastLag, Selector
 from cometmq.client.sending import Pick, Sender
 from cometmq.client.traces import ProduceTrace, Tracer
 from cometmq.errors import Backpressure, CometError, ConfigError, NoRoute, NotRunning
-from cometmq.names import DLQ_PREFIX, RETRY_PREFIX, group_fault
+from cometmq.names import DLQ_PREFIX, RETRY_PREFIX
 from cometmq.wire.bodies import MessageQueue
 from cometmq.wire.codes import Request
 from cometmq.wire.headers import CheckTransactionState, RecallMessage, RecallMessageResponse
@@ -70,10 +70,7 @@ class Producer(Generic[T]):
         self.instance = instance if instance is not None else Instance(ClientOptions(namesrv))
         self.options = options if options is not None else ProducerOptions()
         self.codec = codec
-        self.group = wrap(self.instance.namespace, group)
-        fault = group_fault(self.group)
-        if fault is not None:
-            raise ConfigError(fault)
+        self.group = wire_group(self.instance.namespace, group)
         if group == FORBIDDEN_GROUP:
             raise ConfigError(f"producer group {group} is everybody's default: choose one of your own")
         self._composer = Composer(self.instance, self.options)

@@ -26,13 +26,12 @@ from cometmq.client.codecs import Codec
 from cometmq.client.fetching import Fetcher
 from cometmq.client.instance import Instance
 from cometmq.client.messages import Message, received
-from cometmq.client.namespaces import strip, wrap
+from cometmq.client.namespaces import strip, wire_group, wrap
 from cometmq.client.offsets import RemoteOffsets
 from cometmq.client.options import MIB, ClientOptions, StartFrom
 from cometmq.client.pulloptions import Batch, Edge, PullOptions
 from cometmq.client.subscriptions import subscribe
 from cometmq.errors import CodecError, CometError, ConfigError, NotRunning
-from cometmq.names import group_fault
 from cometmq.wire.bodies import (
     ConsumeMessageDirectlyResult,
     ConsumerList,
@@ -74,10 +73,7 @@ class PullConsumer(Generic[T]):
         self.instance = instance if instance is not None else Instance(ClientOptions(namesrv))
         self.options = options if options is not None else PullOptions()
         self.codec = codec
-        self.group = wrap(self.instance.namespace, group)
-        fault = group_fault(self.group)
-        if fault is not None:
-            raise ConfigError(fault)
+        self.group = wire_group(self.instance.namespace, group)
         self._offsets = RemoteOffsets(self.instance, self.group)
         self._fetchers: dict[MessageQueue, Fetcher] = {}
         self._subscribed: dict[str, SubscriptionData] = {}

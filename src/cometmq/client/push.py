@@ -26,14 +26,13 @@ from cometmq.client.handlers import Handler
 from cometmq.client.instance import Instance
 from cometmq.client.member import Lane, Member, QueueListener
 from cometmq.client.messages import sent_to
-from cometmq.client.namespaces import wrap
+from cometmq.client.namespaces import wire_topic
 from cometmq.client.options import ClientOptions, ConsumerOptions
 from cometmq.client.ordered import Ordered
 from cometmq.client.outcomes import BROKER_DECIDES
 from cometmq.client.processqueue import Held, ProcessQueue
 from cometmq.client.subscriptions import subscribe
 from cometmq.errors import ConfigError
-from cometmq.names import topic_fault
 from cometmq.wire import properties as wire_properties
 from cometmq.wire.bodies import MessageQueue
 
@@ -118,7 +117,7 @@ class PushConsumer:
         codec: Codec[Any] | None = None,
     ) -> None:
         """What `on` does, without decorating."""
-        wire = self._wire_topic(topic)
+        wire = wire_topic(self.instance.namespace, topic)
         if batch is not None and not 1 <= batch <= BATCH_MAX:
             raise ConfigError(f"batch is {batch}, allowed are 1 to {BATCH_MAX}")
         if not auto_commit and not ordered:
@@ -132,15 +131,8 @@ class PushConsumer:
 
     def unsubscribe(self, topic: str) -> None:
         """Its queues are given up soon; messages that are in handlers are finished."""
-        self._member.unsubscribe(self._wire_topic(topic))
+        self._member.unsubscribe(wire_topic(self.instance.namespace, topic))
         self._member.rebalance.wake()
-
-    def _wire_topic(self, topic: str) -> str:
-        wire = wrap(self.instance.namespace, topic)
-        fault = topic_fault(wire)
-        if fault is not None:
-            raise ConfigError(fault)
-        return wire
 
     def add_hook(self, hook: ConsumeHook) -> None:
         """Be told before and after every call of a handler."""
