@@ -94,6 +94,10 @@ class Instance:
     def is_running(self) -> bool:
         return self._state == RUNNING
 
+    def check_running(self) -> None:
+        if self._state != RUNNING:
+            raise NotRunning("the client is not running: use `async with Client(...)`, or await client.start()")
+
     async def start(self) -> None:
         """Once; a second time does nothing while it runs."""
         if self._state == RUNNING:

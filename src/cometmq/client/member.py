@@ -152,8 +152,7 @@ class Member:
         """Once. After a group name that is taken it may be tried again; any other failure is final."""
         if self.state != NEW:
             raise NotRunning(f"consumer {self.shown_group} was started before: make a new one")
-        if not self.instance.is_running:
-            raise NotRunning("the client is not running: use `async with Client(...)`, or await client.start()")
+        self.instance.check_running()
         if not self.lanes:
             raise ConfigError(f"consumer {self.shown_group} subscribes to nothing: name a topic before it starts")
         self.instance.register_consumer(self)

@@ -96,8 +96,8 @@ class Producer(Generic[T]):
         """Register the group, learn the routes of `options.topics`, say hello to brokers. Only once."""
         if self._was_started:
             raise NotRunning(f"producer {self.group} was started before: make a new one")
-        if not self._owns_instance and not self.instance.is_running:
-            raise NotRunning("the client is not running: use `async with Client(...)`, or await client.start()")
+        if not self._owns_instance:
+            self.instance.check_running()
         self.instance.register_producer(self)
         self._was_started = True
         try:

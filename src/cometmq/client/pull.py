@@ -99,8 +99,8 @@ class PullConsumer(Generic[T]):
         """Join the group. Only once."""
         if self._was_started:
             raise NotRunning(f"consumer {self.group} was started before: make a new one")
-        if not self._owns_instance and not self.instance.is_running:
-            raise NotRunning("the client is not running: use `async with Client(...)`, or await client.start()")
+        if not self._owns_instance:
+            self.instance.check_running()
         self.instance.register_consumer(self)
         self._was_started = True
         try:

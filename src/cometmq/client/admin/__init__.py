@@ -37,7 +37,6 @@ from cometmq.client.admin.results import (
 from cometmq.client.admin.tracerecords import TraceRecord
 from cometmq.client.instance import Instance
 from cometmq.client.options import ClientOptions
-from cometmq.errors import NotRunning
 
 
 class Admin(MessageAdmin, ClusterAdmin):
@@ -56,8 +55,8 @@ class Admin(MessageAdmin, ClusterAdmin):
         return self.instance.is_running
 
     async def start(self) -> None:
-        if not self._owns_instance and not self.instance.is_running:
-            raise NotRunning("the client is not running: use `async with Client(...)`, or await client.start()")
+        if not self._owns_instance:
+            self.instance.check_running()
         await self.instance.start()
 
     async def stop(self) -> None:
