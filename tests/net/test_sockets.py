@@ -6,7 +6,8 @@ import os
 import socket
 import struct
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -219,14 +220,21 @@ def test_a_stopped_server_leaves_no_socket_no_task_and_no_timer(run_on: Run) -> 
     run_on(main())
 
 
+@asynccontextmanager
+async def one_parked() -> AsyncIterator[tuple[Server, RawPeer, Parking]]:
+    """A server that owes a peer an answer. Whoever enters stops it."""
+    parking = Parking()
+    server = Server(echo_dispatcher(parking))
+    await server.start("127.0.0.1", 0)
+    async with RawPeer.connected(server.port) as peer:
+        peer.send(asked(PARK, 1))
+        await until(lambda: parking.kept)
+        yield server, peer, parking
+
+
 def test_outstanding_answers_leave_within_the_grace(run_on: Run) -> None:
     async def main() -> None:
-        parking = Parking()
-        server = Server(echo_dispatcher(parking))
-        await server.start("127.0.0.1", 0)
-        async with RawPeer.connected(server.port) as peer:
-            peer.send(asked(PARK, 1))
-            await until(lambda: parking.kept)
+        async with one_parked() as (server, peer, parking):
             stopping = asyncio.ensure_future(server.stop(grace_s=20))
             await asyncio.sleep(0)
             peer.send(asked(ECHO, 2))
@@ -243,12 +251,7 @@ def test_outstanding_answers_leave_within_the_grace(run_on: Run) -> None:
 
 def test_the_grace_ends(run_on: Run) -> None:
     async def main() -> None:
-        parking = Parking()
-        server = Server(echo_dispatcher(parking))
-        await server.start("127.0.0.1", 0)
-        async with RawPeer.connected(server.port) as peer:
-            peer.send(asked(PARK, 1))
-            await until(lambda: parking.kept)
+        async with one_parked() as (server, peer, _):
             await server.stop(grace_s=0.05)
             assert await peer.is_cut()
 
