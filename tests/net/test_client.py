@@ -74,7 +74,7 @@ def test_calls_to_a_black_hole_fail_by_the_connect_limit_and_the_next_tries_agai
                 *(client.call(address, request(ECHO), 20) for _ in range(20)), return_exceptions=True
             )
             assert {type(end) for end in ends} == {ConnectFailed}
-            assert 2.9 <= loop.time() - start < 3.5
+            assert 2.9 <= loop.time() - start < 10, "the calls have 20 s"
             assert isinstance(short.exception(), ConnectFailed), "its own limit was shorter"
 
             async with serving() as server:

@@ -28,8 +28,8 @@ from typing import Self, TypeVar
 T = TypeVar("T")
 
 GUARD = Path(__file__).with_name("guard.py")
-START_TIMEOUT_S = 60.0
-STOP_TIMEOUT_S = 30.0
+START_TIMEOUT_S = 120.0
+STOP_TIMEOUT_S = 90.0
 POLL_S = 0.02
 # Below the range from which the kernel picks ports for outgoing connections, so that none takes a server's port
 # between its kill and its restart.

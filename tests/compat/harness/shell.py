@@ -28,7 +28,7 @@ from tests.compat.harness.java import CURRENT, QUICK, release
 from tests.compat.harness.processes import Child
 
 RUN_TIMEOUT_S = 60.0
-INTERRUPT_TIMEOUT_S = 5.0
+INTERRUPT_TIMEOUT_S = 20.0
 
 # A consumer whose first look at its group came too early looks again after this, instead of 20 s. And told of a change
 # it looks at once, not 1 s after its start: then, too, is its first periodic heartbeat, and the one that has to tell

@@ -162,7 +162,7 @@ def test_a_master_begins_where_it_is_asked_and_beats_when_it_has_nothing_to_say(
             began_s = asyncio.get_running_loop().time()
             last = put(store)
             assert (await empty.frame())[0] == end
-            assert asyncio.get_running_loop().time() - began_s < 0.05 or _is_busy()
+            assert asyncio.get_running_loop().time() - began_s < 2 or _is_busy()
             assert listener.master.links[0].next_offset == last
 
     run(scene())
