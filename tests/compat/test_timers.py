@@ -24,7 +24,8 @@ pytestmark = pytest.mark.interop
 
 # A machine that is busy delivers late, never early.
 ARRIVAL_S = 60.0
-LATE_MS, LATE_MS_BUSY = 200, 2_000
+LATE_MS, LATE_MS_BUSY = 200, 10_000
+ORDER_MS = 300  # less than between two messages that shall arrive in their order
 
 # Each further argument is a message: body, how, number. `due` is the earliest moment at which it may arrive.
 SEND_DELAYED = """
@@ -70,11 +71,12 @@ RECEIVE = """
 RECALL = """
     DefaultMQProducer p = use(new DefaultMQProducer("compat_producer"));
     p.setNamesrvAddr(args[0]);
-    p.setMqClientApiTimeout(20_000);
     p.start();
-    for (int i = 2; i < args.length; i++) {
+    p.fetchPublishMessageQueues(args[1]);
+    emit("started");
+    for (String handle; (handle = receive()) != null; ) {
         try {
-            emit("recalled", p.recallMessage(args[1], args[i]));
+            emit("recalled", p.recallMessage(args[1], handle));
         } catch (MQBrokerException e) {
             emit("code", e.getResponseCode());
         }
@@ -91,6 +93,19 @@ def send(java: JavaShell, namesrv: str, topic: str, *messages: str) -> dict[str,
 
 def receive(java: JavaShell, namesrv: str, topic: str) -> Run:
     return java.begin(RECEIVE, namesrv, topic, f"{topic}_g")
+
+
+class Recaller:
+    """Runs before anything is sent: to start it takes a busy machine as long as the messages wait."""
+
+    def __init__(self, java: JavaShell, namesrv: str, topic: str) -> None:
+        self.run: Run = java.begin(RECALL, namesrv, topic)
+        assert self.run.next() == "started"
+
+    def recall(self, handle: str) -> dict[str, Any]:
+        self.run.send(handle)
+        answer: dict[str, Any] = self.run.next()
+        return answer
 
 
 def take_until(consumer: Run, last: str) -> list[dict[str, Any]]:
@@ -111,7 +126,7 @@ def test_timers_arrive_in_time_and_in_their_order(java55: JavaShell, equipped: C
     create_topic(equipped.broker.address, topic, queues=1)
     kinds = [f"{how}-{number} {how} {number}" for how in ("ms", "at") for number in (700, 1100, 1500)]
     levels = [f"level-{number} level 1" for number in range(3)]
-    sent = send(java55, namesrv, topic, "now plain 0", *kinds, "sec-1 sec 1000", *levels, "rolled ms 3400")
+    sent = send(java55, namesrv, topic, "now plain 0", *kinds, "sec-1 sec 1000", *levels, "rolled ms 4400")
     consumer = receive(java55, namesrv, topic)
     rows = [consumer.next(ARRIVAL_S) for _ in sent]
     consumer.stop()
@@ -127,8 +142,10 @@ def test_timers_arrive_in_time_and_in_their_order(java55: JavaShell, equipped: C
         assert min(timers.values()) < LATE_MS_BUSY, f"late: {late}"
         assert min(ms for body, ms in late.items() if body.startswith("level")) < LATE_MS_BUSY, f"late: {late}"
     by_offset = [row["body"] for row in sorted(rows, key=lambda row: int(row["queueOffset"]))]
-    for how in ("ms", "at"):
-        assert [body for body in by_offset if body.startswith(how)] == [f"{how}-700", f"{how}-1100", f"{how}-1500"]
+    # RocketMQ's threads take what is overdue side by side.
+    if equipped.make.name == "comet" or max(timers.values()) < ORDER_MS:
+        for how in ("ms", "at"):
+            assert [body for body in by_offset if body.startswith(how)] == [f"{how}-{ms}" for ms in (700, 1100, 1500)]
     assert (by_offset[0], by_offset[-1]) == ("now", "rolled")
     properties = {row["body"]: row["properties"] for row in rows}
     assert int(properties["rolled"]["TIMER_ROLL_TIMES"]) >= 1
@@ -140,16 +157,13 @@ def test_timers_arrive_in_time_and_in_their_order(java55: JavaShell, equipped: C
 def test_a_recalled_message_does_not_arrive(java55: JavaShell, equipped: Cluster, topic: str) -> None:
     namesrv = equipped.namesrv.address
     create_topic(equipped.broker.address, topic, queues=1)
-    sent = send(java55, namesrv, topic, "early ms 200", "wanted ms 6000", "recalled ms 6000", "rolled ms 8000")
+    recaller = Recaller(java55, namesrv, topic)
     consumer = receive(java55, namesrv, topic)
+    sent = send(java55, namesrv, topic, "early ms 200", "wanted ms 6000", "recalled ms 6000", "rolled ms 8000")
+    for body in ("recalled", "rolled"):
+        assert recaller.recall(sent[body]["handle"]) == {"recalled": sent[body]["msgId"]}
     assert consumer.next(ARRIVAL_S)["body"] == "early"
-    handles = [sent[body]["handle"] for body in ("recalled", "rolled", "early")]
-    answers = java55.run(RECALL, namesrv, topic, *handles).rows
-    assert answers == [
-        {"recalled": sent["recalled"]["msgId"]},
-        {"recalled": sent["rolled"]["msgId"]},
-        {"code": 604},
-    ]
+    assert recaller.recall(sent["early"]["handle"]) == {"code": 604}
     send(java55, namesrv, topic, "last ms 9000")
     rows = take_until(consumer, "last")
     consumer.stop()
@@ -214,6 +228,7 @@ def test_a_broker_goes_on_with_all_that_waited_when_the_other_was_killed(
         with MAKES[first].broker(tmp_path, namesrv, slow).start() as broker:
             create_topic(broker.address, topic, queues=1)
             producer = transactions.Producer(java55, namesrv, topic)
+            recaller = Recaller(java55, namesrv, topic)
             producer.send("committed", transactions.COMMIT)
             producer.send("removed", transactions.ROLLBACK)
             producer.send("open-committed", transactions.UNKNOWN, transactions.COMMIT)
@@ -222,8 +237,8 @@ def test_a_broker_goes_on_with_all_that_waited_when_the_other_was_killed(
             wait_levels_saved(broker.store)
             wait_timers_saved(broker.store, sent["timer-done"]["due"], 1)
             sent |= send(java55, namesrv, topic, *PENDING)
-            (recalled,) = java55.run(RECALL, namesrv, topic, sent["timer-recalled"]["handle"]).rows
-            assert recalled == {"recalled": sent["timer-recalled"]["msgId"]}
+            recalled = sent["timer-recalled"]
+            assert recaller.recall(recalled["handle"]) == {"recalled": recalled["msgId"]}
             wait_timers_saved(broker.store, sent["timer-done"]["due"], 5)
             broker.kill()
         # A round asks once more for what was not answered before the next one: none is so slow.

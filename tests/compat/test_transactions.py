@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from tests.compat.harness.directory import read_queues
+from tests.compat.harness.processes import wait_until
 from tests.compat.harness.programs import consume
 from tests.compat.harness.remoting import create_topic
 from tests.compat.harness.servers import MAKES, Broker, NameServer
@@ -25,6 +27,7 @@ SETTINGS = {
     "transactionCheckMax": CHECKS_MAX,
     "transactionOpBatchInterval": 100,
 }
+OPS = ("RMQ_SYS_TRANS_OP_HALF_TOPIC", 0)
 GIVEN_UP_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 ASKED_TIMEOUT_S = 60.0
 
@@ -196,6 +199,11 @@ def _join(java: JavaShell, servers: Servers, topic: str) -> Producer:
     return producer
 
 
+def decisions(java: JavaShell, broker: Broker) -> int:
+    """How many half messages are marked as decided; a mark is a list of their offsets, each with a comma."""
+    return sum(row["body"].count(b",") for row in read_queues(java, broker, [OPS])[OPS])
+
+
 @pytest.mark.mission("TX-05")
 @pytest.mark.parametrize(("first", "second"), [("java", "comet"), ("comet", "java")])
 def test_one_broker_finishes_the_open_transactions_of_the_other(
@@ -211,6 +219,8 @@ def test_one_broker_finishes_the_open_transactions_of_the_other(
             producer.send("removed", ROLLBACK)
             producer.send("open-committed", UNKNOWN, COMMIT)
             producer.send("open-removed", UNKNOWN, ROLLBACK)
+            # A producer that has decided gets no answer, so look whether both decisions have come.
+            wait_until(lambda: decisions(java55, broker) == 2, "two decisions")
             broker.stop()
         with MAKES[second].broker(tmp_path, namesrv.address, SETTINGS).start():
             asked = producer.wait_asked_for("open-committed", "open-removed")

@@ -124,7 +124,6 @@ class PythonSide:
         async with client.producer(f"{topic}_asker", codec=text_codec) as producer:
             return [(await producer.request(topic, body, timeout=SEND_TIMEOUT_S)).value for body in bodies]
 
-
     # Consuming
 
     def consume(
@@ -290,10 +289,9 @@ class PythonTransacting:
         async with self._producer.begin(self._topic, body, properties={"answer": answer}) as transaction:
             transaction.state = STATES[state]
 
-    def asked(self, count: int) -> list[str]:
+    def await_asked(self, *bodies: str) -> None:
         with self._changed:
-            assert self._changed.wait_for(lambda: len(self._asked) >= count, CALL_TIMEOUT_S), self._asked
-            return self._asked[:count]
+            assert self._changed.wait_for(lambda: set(bodies) <= set(self._asked), CALL_TIMEOUT_S), self._asked
 
     def stop(self) -> None:
         self._threads.run(self._producer.stop())

@@ -19,7 +19,7 @@ from typing import Any, Protocol, Self
 from tests.compat.harness.programs import text
 from tests.compat.harness.shell import JavaShell, Run
 
-TAKE_TIMEOUT_S = 30.0
+TAKE_TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +97,8 @@ class Transacting(Protocol):
 
     def send(self, body: str, state: str, answer: str = "commit") -> None: ...
 
-    def asked(self, count: int) -> list[str]:
-        """Bodies of the first `count` checks."""
+    def await_asked(self, *bodies: str) -> None:
+        """Until each of these was asked for."""
 
     def stop(self) -> None: ...
 
@@ -374,10 +374,9 @@ class JavaTransacting:
         while body not in self._sent:
             self._hear(self._run.next())
 
-    def asked(self, count: int) -> list[str]:
-        while len(self._asked) < count:
-            self._hear(self._run.next(60))
-        return self._asked[:count]
+    def await_asked(self, *bodies: str) -> None:
+        while not set(bodies) <= set(self._asked):
+            self._hear(self._run.next())
 
     def _hear(self, row: dict[str, str]) -> None:
         if "asked" in row:
