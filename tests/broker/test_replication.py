@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import os
 import struct
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -76,9 +75,7 @@ async def status_of(peer: Peer) -> HaStatus:
 
 
 @pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
-def test_a_replica_has_the_bytes_of_its_master(
-    tmp_path: Path, loop: Callable[[], asyncio.AbstractEventLoop]
-) -> None:
+def test_a_replica_has_the_bytes_of_its_master(tmp_path: Path, loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
     async def scene() -> None:
         async with running_broker(tmp_path / "m") as master, Peer.of(master) as peer:
             for number in range(50):
@@ -271,7 +268,7 @@ def test_the_status_tells_of_each_connection(tmp_path: Path) -> None:
                     tasks = len(asyncio.all_tasks())
                     assert second.replication.follower is not None
                     second.replication.follower.follow("")
-                    async with asyncio.timeout(10 if _is_busy() else 1):
+                    async with asyncio.timeout(10):  # by silence alone a connection ends after 20 s
                         while len((await status_of(peer)).ha_connection_info) > 1:  # noqa: ASYNC110
                             await asyncio.sleep(0.01)
                     assert len(asyncio.all_tasks()) <= tasks
@@ -281,10 +278,6 @@ def test_the_status_tells_of_each_connection(tmp_path: Path) -> None:
                 assert own.ha_client_runtime_info.master_addr == first.settings.store_options.ha_master_address
 
     run(scene())
-
-
-def _is_busy() -> bool:
-    return os.getloadavg()[0] > (os.cpu_count() or 1)
 
 
 def test_one_copy_on_a_sync_master_is_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
