@@ -20,7 +20,7 @@ from tests.compat.conftest import Cluster
 from tests.compat.harness import remoting
 from tests.compat.harness.processes import ChildFailed, wait_until
 from tests.compat.harness.programs import consume, send
-from tests.compat.harness.servers import MAKES, CometBroker, CometNameServer, Make
+from tests.compat.harness.servers import MAKES, Broker, CometBroker, CometNameServer, Make
 from tests.compat.harness.shell import JavaShell, Run
 from tests.support.golden import StoreName, copy_golden_store, golden_messages
 
@@ -152,7 +152,7 @@ class SharedStore:
             if not self._sent:
                 remoting.create_topic(broker.address, self._topic, queues=1)
             self._send(f"{make.name} {len(self._sent)}")
-            self._read_on(broker.address)
+            self._read_on(broker)
             self._send(f"{make.name} {len(self._sent)}")
             assert (self.store / "abort").exists()
             if end == "stop":
@@ -168,7 +168,7 @@ class SharedStore:
         assert (sent["status"], sent["queueOffset"]) == ("SEND_OK", len(self._sent))
         self._sent.append(body)
 
-    def _read_on(self, address: str) -> None:
+    def _read_on(self, broker: Broker) -> None:
         """The group gets at least the last two. A kill may have taken its newest offset, then it gets more."""
         group = f"{self._topic}_g"
         consumer = consume(self._java, self._namesrv, self._topic, group)
@@ -177,8 +177,7 @@ class SharedStore:
         again = len(consumer.rows)
         assert bodies(consumer) == set(self._sent[-again:])
         assert again == min(2, len(self._sent)) or self._was_killed
-        offset = remoting.call(address, 14, {"consumerGroup": group, "topic": self._topic, "queueId": 0})
-        assert offset.ext == {"offset": str(len(self._sent))}
+        broker.await_committed(group, self._topic, len(self._sent))
 
 
 def bodies(consumer: Run) -> set[str]:

@@ -12,6 +12,7 @@ import pytest
 from cometmq.cli.main import main
 from cometmq.sync import Client as SyncClient
 from tests.compat.conftest import Cluster
+from tests.compat.harness.processes import wait_until
 
 pytestmark = pytest.mark.interop
 
@@ -133,6 +134,8 @@ def test_producers_are_listed_and_names_completed(comet: Comet, topic: str) -> N
     comet.json("topic", "create", topic, "--queues", "1")
     with SyncClient(comet.namesrv) as client, client.producer(f"pg-{topic}") as producer:
         producer.send(topic, b"x")
+        # Its heartbeat goes out beside what it sends.
+        wait_until(lambda: comet("group", "producers", f"pg-{topic}")[0] == 0, "the producer at the broker")
         (row,) = comet.json("group", "producers", f"pg-{topic}")
         assert (row["group"], set(row)) == (f"pg-{topic}", {"group", "client_id", "address", "language"})
     assert comet.complete("topic", "describe", topic[:-1]).count(topic) == 1

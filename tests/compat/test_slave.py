@@ -224,7 +224,7 @@ def test_brokers_and_name_servers_of_both_kinds_are_one_cluster_and_a_replica_ac
     java55: JavaShell, jars: None, tmp_path: Path, topic: str
 ) -> None:
     acting: dict[str, object] = {
-        **SETTINGS, "enableSlaveActingMaster": True, "brokerNotActiveTimeoutMillis": 3_000, "enableRemoteEscape": True,
+        **SETTINGS, "enableSlaveActingMaster": True, "brokerNotActiveTimeoutMillis": 15_000, "enableRemoteEscape": True,
     }  # fmt: skip
     with ExitStack() as stack:
         names = {"supportActingMaster": True, "scanNotActiveBrokerInterval": 1_000}

@@ -69,7 +69,7 @@ SELECT = """
     c.start();
     MessageQueue q = c.fetchSubscribeMessageQueues(args[1]).iterator().next();
     // The answer to a heartbeat, which follows the first contact, tells the client that this broker knows expressions.
-    for (int left = 100; left > 0; left--) {
+    for (int left = 600; left > 0; left--) {
         try {
             c.pull(q, MessageSelector.bySql("TRUE"), 0, 1);
             break;
@@ -98,6 +98,7 @@ def test_every_expression_of_the_table_selects_the_same_messages(
     assert len(SELECTED) >= 60
     remoting.create_topic(filtering.broker.address, topic, queues=1)
     send(java55, filtering, topic, MESSAGES)
+    filtering.broker.await_dispatch()
     arguments = (filtering.namesrv.address, topic, f"{topic}_g", *SELECTED)
     rows = java55.run(SELECT, *arguments, timeout_s=TABLE_TIMEOUT_S).rows
     found = {expression: set(names) for expression, names in zip(SELECTED, rows, strict=True)}

@@ -388,6 +388,8 @@ def test_a_store_goes_from_us_to_java_and_back(
         # A commit is answered by nobody; what it leaves at last is a removal mark.
         mark = ("RMQ_SYS_TRANS_OP_HALF_TOPIC", 0)
         wait_until(lambda: queue_ends(broker, [mark])[mark] >= 1, "the end of the transactions", 60)
+        committed = [(kinds.TOPIC, "JCOMMIT_MESSAGE")]
+        wait_until(lambda: query_keys(java55, broker, committed) != [[]], "the committed message", 60)
         if end == "stop":
             broker.stop(60)
         else:
