@@ -70,25 +70,30 @@ class Batches:
 
 
 def archiving(bench: Bench, filled: Filled) -> None:
-    """Beside the sink in its own codec, which is Snappy; of the first size also from the store's files, and in zstd."""
+    """As a person runs both: the archive in zstd from the broker's files, which it sees, the sink pulled and in Snappy.
+
+    Of the first size also with the one's ways for the other.
+    """
     with filled.served() as namesrv:
         _archive(bench, "archive", filled, namesrv, {})
         options = {"namesrvAddr": namesrv, "subscribe": TOPIC, "startingOffsets": "earliest"}
         parquet_sink(bench, "cometmq to parquet sink", filled, "cometmq", options)
         if bench.is_first(filled):
-            near = {"readMode": "store", "storePath": str(filled.store)}
-            _archive(bench, "archive near the store", filled, namesrv, near)
+            _archive(bench, "archive snappy", filled, namesrv, {"codec": "snappy"})
+            _archive(bench, "archive pulled", filled, namesrv, {"readMode": "remote"})
             parquet_sink(bench, "cometmq to parquet sink zstd", filled, "cometmq", options, "zstd")
+            near = {**options, "readMode": "auto"}
+            parquet_sink(bench, "cometmq to parquet sink near the store", filled, "cometmq", near)
 
 
-def _archive(bench: Bench, name: str, filled: Filled, namesrv: str, source: dict[str, Any]) -> None:
+def _archive(bench: Bench, name: str, filled: Filled, namesrv: str, more: dict[str, Any]) -> None:
     root = bench.scratch("archive")
 
     def run() -> None:
         bench.scratch("archive")
-        archive(bench.spark, namesrv=namesrv, topics=TOPIC, root=root, rows_per_batch=ROWS_PER_BATCH, **source)
+        archive(bench.spark, namesrv=namesrv, topics=TOPIC, root=root, rows_per_batch=ROWS_PER_BATCH, **more)
 
-    _drain(bench, name, filled, root, run, 2 if source else 1 + min(2, bench.args.rounds))
+    _drain(bench, name, filled, root, run, 2 if more else 1 + min(2, bench.args.rounds))
     assert sum(file.rows for file in Lake(root).live_files()) == filled.count
     shutil.rmtree(root)
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import pytest
 
-from cometmq.errors import StoreError
+from cometmq.errors import ConfigError, StoreError
 from cometmq.spark.columns import COLUMNS
 from cometmq.spark.lake import live_paths
 from cometmq.spark.offsets import Queue, Range
@@ -44,6 +44,19 @@ def test_a_task_reads_its_range_from_the_brokers_files_if_told_to(
     assert read[0].equals(read[1])
     with pytest.raises(StoreError, match="is no store directory"):
         list(_Write(str(tmp_path), {**options, "storePath": str(tmp_path)}, COLUMNS, "q", 2)._files(one))
+
+
+def test_files_are_in_the_codec_that_was_asked_for(
+    spark: SparkSession, cluster: SyncCluster, topic: str, tmp_path: Path
+) -> None:
+    fill(cluster, topic, 100)
+    told: dict[str, Any] = {"namesrv": cluster.namesrv, "topics": topic, "root": str(tmp_path)}
+    with pytest.raises(ConfigError, match="codec is 'lzo': it must be one of zstd, snappy, lz4, gzip, none"):
+        archive(spark, **told, codec="lzo")
+    assert archive(spark, **told, codec="snappy").figures["rows"] == 100
+    groups = [pq.read_metadata(path).row_group(0) for path in live_paths(tmp_path)]
+    assert {group.column(number).compression for group in groups for number in range(3)} == {"SNAPPY"}
+    assert archived(spark, tmp_path, topic) == list(range(100))
 
 
 def test_an_archive_grows_by_what_is_new_and_reads_as_the_topic_does(

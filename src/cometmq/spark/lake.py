@@ -26,6 +26,9 @@ from cometmq.spark.wholefile import create_whole
 
 VERSION: Final = 1
 COMPACTED: Final = "_compacted"
+# What every reader of Parquet knows. Compaction always takes the first, which needs half the room of Snappy.
+CODECS: Final = ("zstd", "snappy", "lz4", "gzip", "none")
+CODEC: Final = CODECS[0]
 
 
 @dataclass(frozen=True)

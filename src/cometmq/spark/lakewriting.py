@@ -17,8 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from cometmq.spark.lake import CODEC
+
 GROUP_BYTES: Final = 64 * 1024 * 1024
-COMPRESSION: Final = "zstd"
 _REPEATING: Final = (
     "topic", "brokerName", "queueId", "tags", "flag", "sysFlag", "bornHost", "storeHost", "reconsumeTimes",
     "preparedTransactionOffset", "properties.key_value.key",
@@ -27,10 +28,10 @@ _WITHOUT_STATISTICS: Final = ("body", "properties")
 _DAY_US: Final = 86_400_000_000
 
 
-def parquet_options(names: list[str]) -> dict[str, Any]:
+def parquet_options(names: list[str], codec: str = CODEC) -> dict[str, Any]:
     """How pyarrow writes a file with these columns."""
     return {
-        "compression": COMPRESSION,
+        "compression": codec,
         "use_dictionary": [name for name in _REPEATING if name.split(".")[0] in names],
         "write_statistics": [name for name in names if name not in _WITHOUT_STATISTICS],
     }
@@ -61,12 +62,13 @@ def by_day(batch: pa.RecordBatch) -> list[tuple[str, pa.RecordBatch]]:
 class DayFile:
     """One file in writing. `oldest_us` and `newest_us` are the store times of its rows."""
 
-    def __init__(self, path: Path, names: list[str]) -> None:
+    def __init__(self, path: Path, names: list[str], codec: str = CODEC) -> None:
         self.path = path
         self.rows = 0
         self.oldest_us = 1 << 62
         self.newest_us = 0
         self._names = names
+        self._codec = codec
         self._held: list[pa.RecordBatch] = []
         self._held_bytes = 0
         self._writer: pq.ParquetWriter | None = None
@@ -95,6 +97,6 @@ class DayFile:
         table = pa.Table.from_batches(self._held)
         if self._writer is None:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._writer = pq.ParquetWriter(self.path, table.schema, **parquet_options(self._names))
+            self._writer = pq.ParquetWriter(self.path, table.schema, **parquet_options(self._names, self._codec))
         self._writer.write_table(table, row_group_size=table.num_rows)
         self._held, self._held_bytes = [], 0

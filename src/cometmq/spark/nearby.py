@@ -26,11 +26,11 @@ from cometmq.spark.faults import at
 from cometmq.spark.offsets import Queue, Range
 from cometmq.spark.options import Options
 from cometmq.spark.remote import READER_GROUP, Remote, remote
-from cometmq.spark.storefiles import Reading
-from cometmq.spark.storeparts import QueueRange, StoreDirectory
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from cometmq.spark.storeparts import StoreDirectory
 
 logger = logging.getLogger(__name__)
 
@@ -46,8 +46,10 @@ def near(options: Options, one: Range) -> StoreDirectory | None:
     if mode == "remote" or one.first >= one.last:
         return None
     if mode == "store":
+        _check_filters(options)
         return _told(options, one, options.number("retryMs") / 1000)
     try:
+        _check_filters(options)
         store = _told(options, one, 0.0) if options.get("storePath") else _found(options, one)
         _compare(store, one, remote(options))
     except (CometError, OSError) as error:
@@ -57,18 +59,19 @@ def near(options: Options, one: Range) -> StoreDirectory | None:
 
 
 def _told(options: Options, one: Range, patience_s: float) -> StoreDirectory:
-    _check_filters(options)
-    store = StoreDirectory.at(_directory(options, one.queue), one.queue.broker)
-    _await_cover(store, one, patience_s)
-    return store
+    return _covering(_directory(options, one.queue), None, options, one, patience_s)
 
 
 def _found(options: Options, one: Range) -> StoreDirectory:
     """Where the broker says that it keeps its files."""
-    _check_filters(options)
-    root, log = remote(options).store_paths(one.queue)
+    return _covering(*remote(options).store_paths(one.queue), options, one, 0.0)
+
+
+def _covering(root: str, log: str | None, options: Options, one: Range, patience_s: float) -> StoreDirectory:
+    from cometmq.spark.storeparts import StoreDirectory  # numpy, which those who only plan do not need
+
     store = StoreDirectory.at(root, one.queue.broker, log)
-    _await_cover(store, one, 0.0)
+    _await_cover(store, one, patience_s)
     return store
 
 
@@ -91,6 +94,9 @@ def read_near(
 ) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
     import pyarrow.compute as pc
+
+    from cometmq.spark.storefiles import Reading
+    from cometmq.spark.storeparts import QueueRange
 
     names = [column.name for column in columns]
     wanted = columns if tags is None or "tags" in names else (*columns, *chosen(["tags"]))

@@ -197,13 +197,12 @@ class StoreDirectory:
             yield from self._read_log(part, reading)
 
     def _read_queue(self, part: QueueRange, reading: Reading) -> Iterator[pa.RecordBatch]:
-        first, units = self.units(part.topic, part.queue_id)
+        first, units = self._units_of(part)
         if part.first < first and not reading.skip_bad:
             raise StoreError(
                 f"{part.topic} queue {part.queue_id} of {self.root} begins at {first} now, {part.first} was planned: "
                 "its oldest files were deleted meanwhile; read again, or set badRecords=skip"
             )
-        units = units[max(0, part.first - first) : max(0, part.last - first)]
         offsets = units["offset"].astype(np.int64)
         sizes = units["size"].astype(np.int64)
         files = self.log_files()
@@ -215,6 +214,15 @@ class StoreDirectory:
                 places, lengths = offsets[inside] - start, sizes[inside]
                 for low, high in _cuts(lengths, reading):
                     yield from self._decode(data, start, places[low:high], reading)
+
+    def _units_of(self, part: QueueRange) -> tuple[int, npt.NDArray[Any]]:
+        """Where the queue begins, and what it has of the range."""
+        first = self.unit_bounds(part.topic, part.queue_id)[0]
+        units = self.unit_slice(part.topic, part.queue_id, max(first, part.first), part.last)
+        if (units["size"] > 0).all():
+            return first, units
+        first, units = self.units(part.topic, part.queue_id)  # names what is missing, and knows where units end
+        return first, units[max(0, part.first - first) : max(0, part.last - first)]
 
     def _read_log(self, part: LogRange, reading: Reading) -> Iterator[pa.RecordBatch]:
         files = self.log_files()

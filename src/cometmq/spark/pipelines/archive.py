@@ -18,8 +18,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from cometmq.errors import ConfigError
 from cometmq.spark.columns import COLUMNS, Column, chosen
-from cometmq.spark.lake import Lake, LakeFile, Manifest
+from cometmq.spark.lake import CODEC, CODECS, Lake, LakeFile, Manifest
 from cometmq.spark.offsets import Queue, Range
 from cometmq.spark.pipelines.progress import Tell, follow, progress
 from cometmq.spark.pipelines.steps import Summary, at
@@ -44,6 +45,7 @@ def archive(
     root: str,
     checkpoint: str | None = None,
     columns: str | None = None,
+    codec: str = CODEC,
     rows_per_batch: int = 1_000_000,
     partitions: int | None = None,
     once: bool = True,
@@ -52,6 +54,8 @@ def archive(
 ) -> Summary:
     """Archives what there is (`once`), or goes on until it is stopped. `source`: further options of the source, such as
     `readMode=remote` to pull even where the broker's files can be read."""
+    if codec not in CODECS:
+        raise ConfigError(f"codec is {codec!r}: it must be one of {', '.join(CODECS)}")
     lake = Lake(root)
     lake.manifests.mkdir(parents=True, exist_ok=True)
     wanted = chosen(columns.split(",")) if columns else COLUMNS
@@ -67,7 +71,7 @@ def archive(
     ranges = spark.readStream.format("cometmq").options(**options, emit="ranges").load()
     before = {file.path for file in lake.live_files()}
     with progress("archive") as tell:
-        writer = ranges.writeStream.foreachBatch(_Batch(str(lake.root), options, tuple(wanted), tell))
+        writer = ranges.writeStream.foreachBatch(_Batch(str(lake.root), options, tuple(wanted), codec, tell))
         writer = writer.option("checkpointLocation", checkpoint or str(lake.root / "_checkpoint"))
         timed = writer.trigger(availableNow=True) if once else writer.trigger(processingTime=f"{interval_s} seconds")
         follow(timed.start(), tell, count=False)
@@ -87,10 +91,11 @@ def archive(
 class _Batch:
     """What is done for each micro-batch, in the driver."""
 
-    def __init__(self, root: str, options: dict[str, str], columns: tuple[Column, ...], tell: Tell) -> None:
+    def __init__(self, root: str, options: dict[str, str], columns: tuple[Column, ...], codec: str, tell: Tell) -> None:
         self.root = root
         self.options = options
         self.columns = columns
+        self.codec = codec
         self.tell = tell
 
     def __call__(self, ranges: DataFrame, batch: int) -> None:
@@ -100,7 +105,7 @@ class _Batch:
         if lake.is_published(query, batch):
             logger.info("skip batch=%d: it is in the archive", batch)
             return
-        work = _Write(self.root, self.options, self.columns, query, batch)
+        work = _Write(self.root, self.options, self.columns, query, batch, self.codec)
         files = [LakeFile(**row.asDict()) for row in ranges.mapInArrow(work, FILE_DDL).collect()]
         at("written")
         lake.publish(Manifest(query, batch, tuple(column.name for column in self.columns), tuple(files)))
@@ -111,10 +116,19 @@ class _Batch:
 class _Write:
     """Reads ranges and writes them as files; runs in the executors."""
 
-    def __init__(self, root: str, options: dict[str, str], columns: tuple[Column, ...], query: str, batch: int) -> None:
+    def __init__(
+        self,
+        root: str,
+        options: dict[str, str],
+        columns: tuple[Column, ...],
+        query: str,
+        batch: int,
+        codec: str = CODEC,
+    ) -> None:
         self.root = root
         self.options = options
         self.columns = columns
+        self.codec = codec
         self.name = f"{query}-{batch}"
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -138,7 +152,7 @@ class _Write:
         for batch in read_messages(options, one, needed):
             for day, part in by_day(batch):
                 if day not in days:
-                    days[day] = DayFile(Path(self.root) / self._path(one, day), names)
+                    days[day] = DayFile(Path(self.root) / self._path(one, day), names, self.codec)
                 days[day].add(part)
         for day, file in sorted(days.items()):
             size = file.close()
