@@ -42,6 +42,8 @@ PROMPT: dict[str, object] = {
     "haSendHeartbeatInterval": 500,
     "flushDiskType": "ASYNC_FLUSH",
     "slaveReadEnable": True,
+    "slaveTimeout": 20_000,
+    "syncFlushTimeout": 20_000,
 }
 
 # Every kind of message with the number args[2], then args[3] batches of a hundred, then more than fits a segment.
