@@ -66,6 +66,8 @@ def test_messages_are_sent_by_the_tool(scenes: Scenes, topic: str) -> None:
         remoting.create_topic(scene.broker.address, topic, queues=1)
     (_, row) = scenes.alike("sendMessage", "-t", topic, "-p", "by hand", "-k", "its key", "-c", "its tag")
     assert row.split() == ["broker-a", "0", "SEND_OK", "ID"]
+    for scene in scenes.both:
+        scene.broker.await_dispatch()
     lines = scenes.alike("printMsg", "-t", topic, "-d", "true")
     assert any("BODY: by hand" in line and "KEYS=its key" in line and "TAGS=its tag" in line for line in lines)
     scenes.alike("deleteTopic", "-c", "compat", "-t", topic)
