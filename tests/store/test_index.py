@@ -284,6 +284,17 @@ def test_tags_are_found_as_tags_and_not_as_keys() -> None:
     assert index.query("TopicA", "TagA", 10, *EVER) == []
 
 
+def test_each_of_many_tags_of_a_topic_is_found() -> None:
+    """The hash of the first is kept apart from those of others, of which only some are kept."""
+    index = make_index(FakeDisk())
+    tags = [f"Tag{number % 120}" for number in range(240)]
+    for number, tag in enumerate(tags):
+        index.put("TopicA", 100 + number, 1000, "", "", tag)
+    for tag in set(tags):
+        expected = [100 + number for number, other in enumerate(tags) if other == tag]
+        assert sorted(index.query("TopicA", tag, 10, *EVER, TAG)) == expected, tag
+
+
 def test_a_chain_that_leads_forward_ends() -> None:
     disk = FakeDisk()
     index = make_index(disk, index_slots=1)

@@ -106,6 +106,22 @@ def test_what_was_put_is_there_after_a_clean_stop_and_after_a_kill() -> None:
         assert opened.put(message(queue_id=0)).queue_offset == 167
 
 
+def test_tables_by_topic_share_one_text_for_it() -> None:
+    """With ten thousand topics, a copy in each table is memory that no cache of the processor holds."""
+    disk = FakeDisk()
+    store = open_store(disk)
+    for number in range(3):
+        store.put(message(topic=f"Topic{number}"))
+    store.close()
+    again = open_store(disk)
+    for number in range(3):
+        again.put(message(topic=f"Topic{number}"))
+    for opened in (store, again):
+        counted = {topic: topic for topic in opened.log.counters.topics}
+        assert len(counted) == 3
+        assert all(counted[topic] is topic for topic in opened.queues.topics)
+
+
 def test_the_lock_is_taken_before_anything_is_read() -> None:
     disk = FakeDisk()
     store = open_store(disk)

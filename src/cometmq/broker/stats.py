@@ -20,6 +20,7 @@ Times of single puts and gets (..._LATENCY) are not counted. RocketMQ counts by 
 Counters are sampled every 10 s, a twentieth of them each half second, so that ten thousand topics do not stop the loop.
 """
 
+import sys
 import time
 from collections.abc import Callable
 from typing import Final
@@ -188,7 +189,7 @@ class Stats:
         return gets
 
     def _add_topic(self, topic: str) -> TopicPuts:
-        puts = self._puts[topic] = TopicPuts(self._is_system(topic))
+        puts = self._puts[sys.intern(topic)] = TopicPuts(self._is_system(topic))
         self._sampled.append(puts)
         return puts
 

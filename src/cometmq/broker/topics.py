@@ -15,6 +15,7 @@ The file is RocketMQ's topics.json:
 """
 
 import logging
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
@@ -159,7 +160,7 @@ class Topics:
         updated = list(topics)
         for topic in updated:
             logger.info("update topic=%s old=%s new=%s", topic.topic_name, self.table.get(topic.topic_name), topic)
-            self.table[topic.topic_name] = topic
+            self.table[sys.intern(topic.topic_name)] = topic
         self._raise_version(updated)
 
     def delete(self, name: str) -> bool:
@@ -216,7 +217,7 @@ class Topics:
 
     def _replace(self, read: TopicConfigTable) -> None:
         self.table = {
-            name: topic if topic.topic_name else msgspec.structs.replace(topic, topic_name=name)
+            sys.intern(name): topic if topic.topic_name else msgspec.structs.replace(topic, topic_name=name)
             for name, topic in read.topic_config_table.items()
         }
         self.data_version = read.data_version
@@ -227,7 +228,7 @@ class Topics:
         return lambda: dumps_pretty(content)
 
     def _put(self, topic: TopicConfig) -> None:
-        self.table[topic.topic_name] = topic
+        self.table[sys.intern(topic.topic_name)] = topic
         self._raise_version([topic])
 
     def _raise_version(self, changed: Sequence[TopicConfig]) -> None:

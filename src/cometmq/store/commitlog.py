@@ -124,7 +124,7 @@ class CommitLog:
         queue_offset = 0
         raise_by = 0
         if enters_consume_queue(request.sys_flag):
-            queue_offset = queues.next_offsets.get(request.queue_id, 0)
+            queue_offset = queues.next_offset(request.queue_id)
             raise_by = 1
         light_names = NO_NAMES
         if request.sys_flag & INNER_BATCH or "INNER_" in request.properties:
@@ -154,7 +154,7 @@ class CommitLog:
         result = self._write(request, queues, queue_offset, [member], record_bytes)
         if result.status == PutStatus.OK:
             if raise_by:
-                queues.next_offsets[request.queue_id] = queue_offset + raise_by
+                queues.set_next_offset(request.queue_id, queue_offset + raise_by)
             if light_names:
                 self.counters.raise_light_queues(light_names)
             if request.sys_flag & INNER_BATCH:
@@ -193,12 +193,12 @@ class CommitLog:
             length = record_size(queues.field, len(member_body), len(properties), request.born_host, self.store_host)
             lengths.append(length)
             total_bytes += length
-        queue_offset = queues.next_offsets.get(request.queue_id, 0)
+        queue_offset = queues.next_offset(request.queue_id)
         result = self._write(request, queues, queue_offset, members, total_bytes)
         if result.status == PutStatus.OK:
             result.lengths = tuple(lengths)
             result.members = members
-            queues.next_offsets[request.queue_id] = queue_offset + len(members)
+            queues.set_next_offset(request.queue_id, queue_offset + len(members))
             self._note(began_s, len(members), total_bytes, max(lengths))
         return result
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeAlias
@@ -144,7 +145,7 @@ class ConsumeQueues:
         """The queue, made if missing. StoreError if the topic cannot be a directory name."""
         queues = self.topics.get(topic)
         if queues is None:
-            queues = self.topics[path_part(topic)] = {}
+            queues = self.topics[sys.intern(path_part(topic))] = {}
             self.lmq_count += topic.startswith(LMQ_PREFIX)
         queue = queues.get(queue_id)
         if queue is None:

@@ -12,6 +12,7 @@ Two kinds of message take numbers in their own way, and carry them as properties
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Final
 
@@ -30,12 +31,35 @@ _LIGHT_EXCLUDED: Final = ("%RETRY%", "%DLQ%", "rmq_sys_")
 _LIGHT_EXCLUDED_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
 
 
+class QueueEnd:
+    """Compiled, it has the number in itself. A number in a dict is one more object, another for every message, and with
+    ten thousand queues each is a place in memory that no cache holds."""
+
+    __slots__ = ("next_offset",)
+
+    def __init__(self, next_offset: int) -> None:
+        self.next_offset: int = next_offset
+
+
 class TopicQueues:
-    """`field` is the topic as a record has it, b"" if no record can; `next_offsets` goes by queue id."""
+    """`field` is the topic as a record has it, b"" if no record can; `ends` goes by queue id."""
+
+    __slots__ = ("ends", "field")
 
     def __init__(self, field: bytes) -> None:
-        self.field = field
-        self.next_offsets: dict[int, int] = {}
+        self.field: bytes = field
+        self.ends: dict[int, QueueEnd] = {}
+
+    def next_offset(self, queue_id: int) -> int:
+        end = self.ends.get(queue_id)
+        return 0 if end is None else end.next_offset
+
+    def set_next_offset(self, queue_id: int, next_offset: int) -> None:
+        end = self.ends.get(queue_id)
+        if end is None:
+            self.ends[queue_id] = QueueEnd(next_offset)
+        else:
+            end.next_offset = next_offset
 
 
 class QueueCounters:
@@ -51,13 +75,13 @@ class QueueCounters:
 
     def next_offset(self, topic: str, queue_id: int) -> int:
         queues = self.topics.get(topic)
-        return queues.next_offsets.get(queue_id, 0) if queues is not None else 0
+        return queues.next_offset(queue_id) if queues is not None else 0
 
     def set_next_offset(self, topic: str, queue_id: int, next_offset: int) -> None:
         queues = self.topics.get(topic)
         if queues is None:
             queues = self._add(topic)
-        queues.next_offsets[queue_id] = next_offset
+        queues.set_next_offset(queue_id, next_offset)
 
     def drop_topic(self, topic: str) -> None:
         """Numbering of this topic starts at 0 again."""
@@ -82,7 +106,7 @@ class QueueCounters:
         if topic not in self.topics and topic.startswith(LIGHT_PREFIX):
             self.light_queues += 1
         field = b"" if self._length_fault(topic) else encode_topic(topic, self._version)
-        queues = self.topics[topic] = TopicQueues(field)
+        queues = self.topics[sys.intern(topic)] = TopicQueues(field)
         return queues
 
     def _length_fault(self, topic: str) -> str:

@@ -53,7 +53,7 @@ _I32_MAX: Final = 0x7FFFFFFF
 # Interpreted, the Struct is faster: 0.12 us against 0.39 us.
 _TURNS_BYTES: Final = sys.byteorder == "little" and not __file__.endswith(".py")
 _AHEAD_BYTES: Final = 4 << 20
-# 350 bytes for a topic with a tag. Too small for the topics in use, the table would be emptied again and again.
+# 150 bytes for a topic with a tag. Too small for the topics in use, the table would be emptied again and again.
 _TOPICS_CACHED_MAX: Final = 16_000
 _TAGS_CACHED_MAX: Final = 50
 _TAGS_CACHED_TOTAL_MAX: Final = 100_000
@@ -270,6 +270,19 @@ class IndexFile:
         self.file.close()
 
 
+class TopicHashes:
+    """What the hashes of a topic's keys and tags begin with, and the whole hash of its first tag; then of others."""
+
+    __slots__ = ("seed", "tag_seed", "tag", "tag_hash", "others")
+
+    def __init__(self, topic: str) -> None:
+        self.seed: int = hash_on(0, f"{topic}#")
+        self.tag_seed: int = hash_on(0, f"{topic}#T#")
+        self.tag: str = ""
+        self.tag_hash: int = 0
+        self.others: dict[str, int] | None = None
+
+
 class Index:
     def __init__(self, disk: Disk, options: StoreOptions, clock: Clock) -> None:
         self.files: list[IndexFile] = []
@@ -284,8 +297,7 @@ class Index:
         self._slots: int = options.index_slots
         self._entries: int = options.index_entries
         self._file_bytes: int = HEADER_BYTES + SLOT_BYTES * self._slots + ENTRY_BYTES * self._entries
-        # By topic: the hashes of `topic#` and `topic#T#`, and the index's hash of each tag.
-        self._topic_hashes: dict[str, tuple[int, int, dict[str, int]]] = {}
+        self._topic_hashes: dict[str, TopicHashes] = {}
         # Tags that were added to them since they were last emptied.
         self._tags_cached: int = 0
 
@@ -301,47 +313,46 @@ class Index:
         if self.files and self.files[-1].end_offset == physical_offset:
             self._put_missing(topic, physical_offset, store_time_ms, unique_key, keys, tag)
             return
-        seeds = self._topic_hashes.get(topic)
-        if seeds is None:
-            seeds = self._add_topic(topic)
-        seed, _, tag_hashes = seeds
+        hashes = self._topic_hashes.get(topic)
+        if hashes is None:
+            hashes = self._add_topic(topic)
+        seed = hashes.seed
         tag_hash = -1
         if tag:
-            known = tag_hashes.get(tag)
-            tag_hash = self._add_tag(tag_hashes, topic, tag) if known is None else known
+            tag_hash = hashes.tag_hash if tag == hashes.tag else self._hash_of_tag(hashes, tag)
         if tag and keys and unique_key and " " not in keys and self.files and self.files[-1].takes_three:
             unique_hash = _positive(hash_on(seed, unique_key))
             self._put_three(unique_hash, _positive(hash_on(seed, keys)), tag_hash, physical_offset, store_time_ms)
             return
-        hashes: list[int] = []
+        key_hashes: list[int] = []
         if unique_key:
-            hashes.append(_positive(hash_on(seed, unique_key)))
+            key_hashes.append(_positive(hash_on(seed, unique_key)))
         if keys:
-            hashes += [_positive(hash_on(seed, key)) for key in keys.split(" ") if key]
+            key_hashes += [_positive(hash_on(seed, key)) for key in keys.split(" ") if key]
         if tag:
-            hashes.append(tag_hash)
-        if hashes:
-            self._put_hashes(hashes, physical_offset, store_time_ms)
+            key_hashes.append(tag_hash)
+        if key_hashes:
+            self._put_hashes(key_hashes, physical_offset, store_time_ms)
             self.newest_offset = physical_offset
 
     def put_spots(self, topic: str, physical_offset: int, store_time_ms: int, data: bytes, spots: KeySpots) -> None:
         """`put()` of a message whose keys still lie in its record: 0.4 us less for the common one (compiled)."""
         file = self.files[-1] if self.files else None
-        seeds = self._topic_hashes.get(topic)
+        hashes = self._topic_hashes.get(topic)
         if (
             spots.unique_end > 0
             and spots.keys_end > 0
             and spots.tag_end > 0
-            and seeds is not None
+            and hashes is not None
             and file is not None
             and file.takes_three
             and physical_offset > self.newest_offset
             and physical_offset != file.end_offset
         ):
             self._put_three(
-                _positive(spots.unique_hash(seeds[0], data)),
-                _positive(spots.keys_hash(seeds[0], data)),
-                _positive(spots.tag_hash(seeds[1], data)),
+                _positive(spots.unique_hash(hashes.seed, data)),
+                _positive(spots.keys_hash(hashes.seed, data)),
+                _positive(spots.tag_hash(hashes.tag_seed, data)),
                 physical_offset,
                 store_time_ms,
             )
@@ -373,22 +384,29 @@ class Index:
                 self._put_hashes([key_hash], physical_offset, store_time_ms)
         self.newest_offset = physical_offset
 
-    def _add_topic(self, topic: str) -> tuple[int, int, dict[str, int]]:
-        """What the hashes of all its keys begin with, what those of its tags do, and room for the latter."""
+    def _add_topic(self, topic: str) -> TopicHashes:
         if len(self._topic_hashes) >= _TOPICS_CACHED_MAX:
             self._topic_hashes.clear()
-        seeds: tuple[int, int, dict[str, int]] = (hash_on(0, f"{topic}#"), hash_on(0, f"{topic}#T#"), {})
-        self._topic_hashes[topic] = seeds
-        return seeds
+        hashes = self._topic_hashes[sys.intern(topic)] = TopicHashes(topic)
+        return hashes
 
-    def _add_tag(self, tag_hashes: dict[str, int], topic: str, tag: str) -> int:
-        if len(tag_hashes) >= _TAGS_CACHED_MAX:
-            tag_hashes.clear()
+    def _hash_of_tag(self, hashes: TopicHashes, tag: str) -> int:
+        """Of one that is not the topic's first."""
+        known = None if hashes.others is None else hashes.others.get(tag)
+        if known is not None:
+            return known
+        tag_hash = _positive(hash_on(hashes.tag_seed, tag))
         self._tags_cached += 1
         if self._tags_cached >= _TAGS_CACHED_TOTAL_MAX:
             self._topic_hashes.clear()
             self._tags_cached = 0
-        tag_hash = tag_hashes[tag] = _positive(hash_on(0, f"{topic}#T#{tag}"))
+        if not hashes.tag:
+            hashes.tag = sys.intern(tag)
+            hashes.tag_hash = tag_hash
+            return tag_hash
+        if hashes.others is None or len(hashes.others) >= _TAGS_CACHED_MAX:
+            hashes.others = {}
+        hashes.others[tag] = tag_hash
         return tag_hash
 
     def _put_hashes(self, key_hashes: list[int], physical_offset: int, store_time_ms: int) -> None:
