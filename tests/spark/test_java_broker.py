@@ -16,6 +16,10 @@ import pytest
 from cometmq.client.options import ClientKeywords
 from cometmq.errors import NoRoute
 from cometmq.spark import attach
+from cometmq.spark.columns import COLUMNS
+from cometmq.spark.nearby import near
+from cometmq.spark.offsets import Queue, Range
+from cometmq.spark.source import read_messages, source_options
 from cometmq.sync import Client
 from tests.compat.harness import java as releases
 from tests.compat.harness.build import ToolMissing, tool
@@ -240,3 +244,17 @@ def test_every_delivery_holds_although_tasks_fail_half_way(
     if delivery != "at-least-once":
         assert set(counts.values()) == {1}
     assert numbers(read(spark, java, topic, tags="red")) == sorted(counts.elements())
+
+
+def test_files_of_rocketmqs_broker_are_found_by_asking_it(java: JavaCluster, topic: str) -> None:
+    java.create_topic(topic, queues=1)
+    java.fill(topic, 50)
+    options = source_options({**java.options, "subscribe": topic, "readMode": "auto"})
+    one = Range(Queue(topic, "java-a", 0), 0, 50)
+    store = near(options, one)
+    assert store is not None
+    assert {*store.queues(lambda name: name == topic)} == {(topic, 0)}
+    rows = [row for batch in read_messages(options, one, COLUMNS) for row in batch.to_pylist()]
+    assert sorted(int(row["body"]) for row in rows) == list(range(50))
+    pulled = source_options({**java.options, "subscribe": topic})
+    assert rows == [row for batch in read_messages(pulled, one, COLUMNS) for row in batch.to_pylist()]
