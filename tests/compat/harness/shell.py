@@ -216,7 +216,8 @@ class JavaShell(Child):
         assert process.stdout is not None
         with process.stdout as reports:
             for line in reports:
-                if line.startswith(b'{"run":'):  # the JVM itself may have a warning to say
+                # The JVM itself may have a warning to say, and one that is killed leaves half a line.
+                if line.startswith(b'{"run":') and line.endswith(b"\n"):
                     self._hear(json.loads(line))
         status = process.wait()
         for number in list(self._runs):
