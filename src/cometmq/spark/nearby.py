@@ -45,29 +45,30 @@ def near(options: Options, one: Range) -> StoreDirectory | None:
     mode = options.choice("readMode", MODES)
     if mode == "remote" or one.first >= one.last:
         return None
-    if mode == "store":
-        _check_filters(options)
-        return _told(options, one, options.number("retryMs") / 1000)
     try:
         _check_filters(options)
+        if mode == "store":
+            return _told(options, one, options.number("retryMs") / 1000)
         store = _told(options, one, 0.0) if options.get("storePath") else _found(options, one)
         _compare(store, one, remote(options))
     except (CometError, OSError) as error:
+        if mode == "store":
+            raise
         logger.info("pull range of %s: %s", one.queue, error)
         return None
     return store
 
 
 def _told(options: Options, one: Range, patience_s: float) -> StoreDirectory:
-    return _covering(_directory(options, one.queue), None, options, one, patience_s)
+    return _covering(_directory(options, one.queue), None, one, patience_s)
 
 
 def _found(options: Options, one: Range) -> StoreDirectory:
     """Where the broker says that it keeps its files."""
-    return _covering(*remote(options).store_paths(one.queue), options, one, 0.0)
+    return _covering(*remote(options).store_paths(one.queue), one, 0.0)
 
 
-def _covering(root: str, log: str | None, options: Options, one: Range, patience_s: float) -> StoreDirectory:
+def _covering(root: str, log: str | None, one: Range, patience_s: float) -> StoreDirectory:
     from cometmq.spark.storeparts import StoreDirectory  # numpy, which those who only plan do not need
 
     store = StoreDirectory.at(root, one.queue.broker, log)
