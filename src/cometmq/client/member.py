@@ -253,8 +253,9 @@ class Member:
         except CometError as error:
             logger.error("refuse subscription group=%s topic=%s cause=%s", self.group, topic, error)
             self.unsubscribe(topic)
-            return
-        await self._announce()
+        else:
+            await self._announce()
+        # To take its queues; or to give up what a rebalance took while the broker looked at the expression.
         self.rebalance.wake()
 
     def subscribe_retries(self, deliver: Callable[[ProcessQueue, Sequence[Held]], None]) -> None:
