@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -66,7 +65,6 @@ class Bench:
         self.spark: SparkSession = spark or self._session()
 
     def _session(self) -> SparkSession:
-        os.environ["PYSPARK_PYTHON"] = sys.executable
         os.environ["PYTHONPATH"] = os.pathsep.join([str(REPO / "src"), str(REPO)])
         conf = {"spark.driver.memory": "3g", "spark.local.dir": str(self.keep / "local"), **dict(self.args.conf)}
         if {"fill", "kafka", "latency"} & set(self.args.only):

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cometmq.errors import ConfigError
-from cometmq.spark.offsets import Positions, Queue, Range, cut, from_json, limited, to_json
+from cometmq.spark.offsets import Positions, Queue, Range, cut, from_json, limited, shares, to_json
 from cometmq.spark.reading import DataLoss, _lost
 from cometmq.spark.remote import Bounds
 
@@ -55,6 +55,34 @@ def test_pieces_cover_each_range_once_and_keep_the_bounds(
             assert not covered
     if parts_min is not None:
         assert len(pieces) >= min(parts_min, sum(map(len, ranges)))
+
+
+@settings(deadline=None)
+@given(RANGES, st.integers(100, 50_000), st.none() | st.integers(1, 40))
+def test_shares_are_alike_and_their_ranges_are_the_whole_in_order(
+    shapes: list[tuple[int, int]], rows_max: int, parts_min: int | None
+) -> None:
+    ranges = [Range(Queue("t", "b", number), first, first + size) for number, (first, size) in enumerate(shapes)]
+    dealt = shares(ranges, rows_max, parts_min)
+    sizes = [sum(map(len, share)) for share in dealt]
+    assert all(0 < size <= rows_max for size in sizes)
+    assert len(set(sizes)) <= 2
+    assert max(sizes, default=0) - min(sizes, default=0) <= 1
+    assert len(dealt) >= min(parts_min or 0, sum(map(len, ranges)))
+    # Put together where they were cut they are what there was.
+    joined: list[Range] = []
+    for piece in [piece for share in dealt for piece in share]:
+        if joined and joined[-1].queue == piece.queue:
+            assert joined[-1].last == piece.first
+            joined[-1] = Range(piece.queue, joined[-1].first, piece.last)
+        else:
+            joined.append(piece)
+    assert joined == [one for one in ranges if len(one)]
+
+
+def test_equal_queues_are_not_cut_where_shares_end_between_them() -> None:
+    ranges = [Range(Queue("t", "b", number), 0, 250_000) for number in range(4)]
+    assert shares(ranges, 1_000_000, 2) == [ranges[:2], ranges[2:]]
 
 
 @given(POSITIONS, st.dictionaries(st.sampled_from(QUEUES), st.integers(0, 1000)), st.integers(1, 2000))

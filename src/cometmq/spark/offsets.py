@@ -95,6 +95,25 @@ def cut(ranges: Iterable[Range], rows_max: int, parts_min: int | None = None) ->
     return pieces
 
 
+def shares(ranges: Iterable[Range], rows_max: int, parts_min: int | None = None) -> list[list[Range]]:
+    """The same in shares of one size, for tasks that take several ranges: a queue is cut only where a share ends."""
+    found = [one for one in ranges if len(one) > 0]
+    total = sum(map(len, found))
+    count = min(total, max(parts_min or 1, -(-total // rows_max)))
+    dealt: list[list[Range]] = [[] for _ in range(count)]
+    behind = number = 0
+    for one in found:
+        left = one
+        while len(left):
+            end = total * (number + 1) // count
+            cut_at = min(left.last, left.first + end - behind)
+            dealt[number].append(Range(one.queue, left.first, cut_at))
+            behind += cut_at - left.first
+            left = Range(one.queue, cut_at, one.last)
+            number += behind == end
+    return dealt
+
+
 def limited(start: Positions, end: Positions, rows_max: int) -> Positions:
     """How far one batch of at most `rows_max` messages may go: shares of the backlog, but each that has any moves."""
     backlog = {queue: end[queue] - start.get(queue, 0) for queue in end if end[queue] > start.get(queue, 0)}

@@ -5,8 +5,9 @@
     spark = session()                                            # local, all cores
     spark = session(master="spark://host:7077", conf={"spark.executor.memory": "4g"})
 
-Locally it finds Java by itself and binds to loopback. For a cluster the package is sent to the executors; what it needs
-there (pyarrow, numpy, msgspec, lz4) must be installed, as pandas and pyarrow must for any Python data source.
+Locally it finds Java by itself, starts workers with the Python that runs here, and binds to loopback. For a cluster the
+package is sent to the executors; what it needs there (pyarrow, numpy, msgspec, lz4) must be installed, as pandas and
+pyarrow must for any Python data source.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.errors import ConfigError
 from cometmq.spark.java import java_home
+from cometmq.spark.workers import worker_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -69,6 +71,7 @@ def session(
     settings = {**_CONF, **(_LOCAL_CONF if is_local else {}), **(conf or {})}
     if is_local:
         os.environ["JAVA_HOME"] = java_home()
+        os.environ.setdefault("PYSPARK_PYTHON", worker_python())
     for key, value in settings.items():
         builder = builder.config(key, value)
     spark = builder.master(master).getOrCreate()

@@ -24,7 +24,7 @@ from pyspark.sql.datasource import (
 
 from cometmq.spark.columns import COLUMNS, Column, chosen, ddl
 from cometmq.spark.nearby import NEARBY_OPTIONS, near, read_near
-from cometmq.spark.offsets import Range, cut
+from cometmq.spark.offsets import Range, cut, shares
 from cometmq.spark.options import Options
 from cometmq.spark.pruning import Pruning
 from cometmq.spark.reading import PullOptions, check_loss, read_range
@@ -66,9 +66,14 @@ SOURCE_OPTIONS: Final[dict[str, str | None]] = {
 RANGES_DDL: Final = "topic STRING, brokerName STRING, queueId INT, firstOffset BIGINT, lastOffset BIGINT"
 
 
+EMITS: Final = ("messages", "ranges", "shares")
+
+
 @dataclass(frozen=True)
 class RangePartition(InputPartition):
-    range: Range
+    """What a task reads; several ranges only where it is told them and not their messages."""
+
+    ranges: tuple[Range, ...]
 
 
 class CometSource(DataSource):
@@ -78,7 +83,7 @@ class CometSource(DataSource):
 
     def schema(self) -> str:
         options = source_options(self.options)
-        if options.choice("emit", ("messages", "ranges")) == "ranges":
+        if options.choice("emit", EMITS) != "messages":
             return RANGES_DDL
         return ddl(chosen(options.names("columns")) if options.get("columns") else COLUMNS)
 
@@ -121,8 +126,7 @@ class CometReader(DataSourceReader):
         fail = options.flag("failOnDataLoss")
         wanted = [Range(queue, first[queue], max(first[queue], last[queue])) for queue in queues]
         ranges = [check_loss(one, bounds[one.queue], fail) for one in wanted]
-        pieces = cut(ranges, options.number("maxRecordsPerPartition", 1), options.optional_number("minPartitions", 1))
-        return [RangePartition(one) for one in pieces if self._is_wanted(one)]
+        return [one for one in partitions_of(options, ranges) if any(map(self._is_wanted, one.ranges))]
 
     def _is_wanted(self, one: Range) -> bool:
         return self.pruning.takes_range(one.queue.topic, one.queue.number, one.first, one.last)
@@ -130,7 +134,7 @@ class CometReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, RangePartition):  # Spark's own, where there is nothing to read
             return iter(())
-        return read_partition(self.given, self.names, partition.range)
+        return read_partition(self.given, self.names, partition)
 
 
 class PushingReader(CometReader):
@@ -146,10 +150,18 @@ def source_options(given: Any) -> Options:
     return Options(dict(given), SOURCE_OPTIONS, {**CONNECTION_ALIASES, "topic": "subscribe"})
 
 
-def read_partition(given: dict[str, str], names: tuple[str, ...], one: Range) -> Iterator[pa.RecordBatch]:
+def partitions_of(options: Options, ranges: list[Range]) -> list[RangePartition]:
+    limits = options.number("maxRecordsPerPartition", 1), options.optional_number("minPartitions", 1)
+    if options.choice("emit", EMITS) == "shares":
+        return [RangePartition(tuple(share)) for share in shares(ranges, *limits)]
+    return [RangePartition((one,)) for one in cut(ranges, *limits)]
+
+
+def read_partition(given: dict[str, str], names: tuple[str, ...], part: RangePartition) -> Iterator[pa.RecordBatch]:
     options = source_options(given)
-    if options.choice("emit", ("messages", "ranges")) == "ranges":
-        return iter([_range_row(one, names)])
+    if options.choice("emit", EMITS) != "messages":
+        return iter([_range_rows(part.ranges, names)])
+    (one,) = part.ranges
     return read_messages(options, one, tuple(chosen(names)))
 
 
@@ -193,14 +205,14 @@ def pull_options(options: Options, columns: tuple[Column, ...]) -> PullOptions:
     )
 
 
-def _range_row(one: Range, names: tuple[str, ...]) -> pa.RecordBatch:
+def _range_rows(ranges: tuple[Range, ...], names: tuple[str, ...]) -> pa.RecordBatch:
     import pyarrow as pa
 
     values = {
-        "topic": pa.array([one.queue.topic]),
-        "brokerName": pa.array([one.queue.broker]),
-        "queueId": pa.array([one.queue.number], pa.int32()),
-        "firstOffset": pa.array([one.first], pa.int64()),
-        "lastOffset": pa.array([one.last], pa.int64()),
+        "topic": pa.array([one.queue.topic for one in ranges]),
+        "brokerName": pa.array([one.queue.broker for one in ranges]),
+        "queueId": pa.array([one.queue.number for one in ranges], pa.int32()),
+        "firstOffset": pa.array([one.first for one in ranges], pa.int64()),
+        "lastOffset": pa.array([one.last for one in ranges], pa.int64()),
     }
     return pa.RecordBatch.from_arrays([values[name] for name in names], names=list(names))

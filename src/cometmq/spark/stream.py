@@ -31,11 +31,11 @@ from pyspark.sql.streaming.datasource import (
 
 from cometmq.errors import CometError, ConfigError
 from cometmq.spark.faults import at
-from cometmq.spark.offsets import Positions, Queue, Range, cut, from_dict, limited, to_dict
+from cometmq.spark.offsets import Positions, Queue, Range, from_dict, limited, to_dict
 from cometmq.spark.options import Options
 from cometmq.spark.reading import DataLoss, check_loss
 from cometmq.spark.remote import READER_GROUP, Bounds, Remote, remote
-from cometmq.spark.source import RangePartition, read_partition, source_options
+from cometmq.spark.source import RangePartition, partitions_of, read_partition, source_options
 from cometmq.spark.starting import Pin, is_wanted, queues_of, starting
 
 if TYPE_CHECKING:
@@ -213,8 +213,7 @@ class CometStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 logger.warning("lost messages %s: made anew, read from %d", queue, there.first)
                 begin = min(there.first, last[queue])
             ranges.append(check_loss(Range(queue, begin, last[queue]), there, fail))
-        pieces = cut(ranges, options.number("maxRecordsPerPartition", 1), options.optional_number("minPartitions", 1))
-        return [RangePartition(one) for one in pieces]
+        return list(partitions_of(options, ranges))
 
     def _bounds(self, options: Options, queues: list[Queue], fail: bool) -> dict[Queue, Bounds]:
         cluster = remote(options)
@@ -235,7 +234,7 @@ class CometStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, RangePartition)
-        return read_partition(self.given, self.names, partition.range)
+        return read_partition(self.given, self.names, partition)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Tells the group how far the query has come, for consoles; the checkpoint is what counts."""

@@ -1,8 +1,9 @@
 """archive: topics to the lake, each message once.
 
-The source hands out ranges of offsets, not messages; each task reads its ranges, writes them as Parquet, one file per
-topic and day, and returns the names. The driver then publishes the names under the batch's number (`lake`). Bodies
-never pass through the JVM, and a task that sees the broker's files reads those (`nearby`).
+The source deals out ranges of offsets, not messages, to as many tasks as run at once; each reads its ranges, writes
+them as Parquet, one file per range and day, and returns the names. The driver then publishes the names under the
+batch's number (`lake`). Bodies never pass through the JVM, and a task that sees the broker's files reads those
+(`nearby`).
 
 Killed anywhere it goes on where the checkpoint says: files of a batch that was not published are leftovers, a batch
 that was published is not written again. Deleting the checkpoint begins a new archive query, from `startingOffsets`.
@@ -68,7 +69,7 @@ def archive(
         "readMode": "auto",
         **source,
     }
-    ranges = spark.readStream.format("cometmq").options(**options, emit="ranges").load()
+    ranges = spark.readStream.format("cometmq").options(**options, emit="shares").load()
     before = {file.path for file in lake.live_files()}
     with progress("archive") as tell:
         writer = ranges.writeStream.foreachBatch(_Batch(str(lake.root), options, tuple(wanted), codec, tell))
