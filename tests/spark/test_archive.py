@@ -10,7 +10,7 @@ import pytest
 
 from cometmq.errors import ConfigError, StoreError
 from cometmq.spark.columns import COLUMNS
-from cometmq.spark.lake import live_paths
+from cometmq.spark.lake import Lake, live_paths
 from cometmq.spark.offsets import Queue, Range
 from cometmq.spark.pipelines import archive
 from cometmq.spark.pipelines.archive import _Write
@@ -51,12 +51,23 @@ def test_files_are_in_the_codec_that_was_asked_for(
 ) -> None:
     fill(cluster, topic, 100)
     told: dict[str, Any] = {"namesrv": cluster.namesrv, "topics": topic, "root": str(tmp_path)}
-    with pytest.raises(ConfigError, match="codec is 'lzo': it must be one of zstd, snappy, lz4, gzip, none"):
+    with pytest.raises(ConfigError, match="codec is 'lzo': it must be one of snappy, zstd, lz4, gzip, none"):
         archive(spark, **told, codec="lzo")
-    assert archive(spark, **told, codec="snappy").figures["rows"] == 100
-    groups = [pq.read_metadata(path).row_group(0) for path in live_paths(tmp_path)]
-    assert {group.column(number).compression for group in groups for number in range(3)} == {"SNAPPY"}
-    assert archived(spark, tmp_path, topic) == list(range(100))
+    assert archive(spark, **told, codec="gzip").figures["rows"] == 100
+    assert codecs(tmp_path) == {"GZIP"}
+    fill(cluster, topic, 100, first=100)
+    assert archive(spark, **told).figures["rows"] == 100
+    assert codecs(tmp_path) == {"GZIP", "SNAPPY"}
+    with pytest.raises(ConfigError, match="codec is 'lzo': it must be one of"):
+        Lake(tmp_path).compact(codec="lzo")
+    assert Lake(tmp_path).compact()
+    assert codecs(tmp_path) == {"ZSTD"}
+    assert archived(spark, tmp_path, topic) == list(range(200))
+
+
+def codecs(root: Path) -> set[str]:
+    groups = [pq.read_metadata(path).row_group(0) for path in live_paths(root)]
+    return {group.column(number).compression for group in groups for number in range(group.num_columns)}
 
 
 def test_an_archive_grows_by_what_is_new_and_reads_as_the_topic_does(

@@ -24,7 +24,7 @@ def test_pieces_without_kafka_add_their_figures_to_one_file(spark: SparkSession,
     main([*told, "--only", "archive", "--json", str(file)], spark)
     figures = json.loads(file.read_text())
     sinks = {f"cometmq to parquet sink{way}/256" for way in ("", " zstd", " near the store")}
-    streams = {"archive/256", "archive snappy/256", "archive pulled/256", *sinks}
+    streams = {"archive/256", "archive zstd/256", "archive pulled/256", *sinks}
     assert figures.keys() == {*streams, "audit/256", "setting"}
     assert {figures[name]["rows"] for name in streams} == {2000}
     assert all(min(figures[name]["in_batches_s"]) > 0 for name in streams)

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from cometmq.errors import ConfigError, WireError
-from cometmq.spark.columns import COLUMNS, NAMES, chosen
+from cometmq.spark.columns import COLUMNS, NAMES, Column, chosen, lent
 from cometmq.spark.decode import Records, decode, record_starts
 from cometmq.store.dump import host_text
 from cometmq.wire import properties as wire_properties
@@ -52,9 +52,17 @@ def expected(message: StoredMessage, broker: str) -> dict[str, Any]:
     }
 
 
+def records(data: bytes) -> Records:
+    return Records(data, record_starts(data))
+
+
 def rows(data: bytes, **options: Any) -> list[dict[str, Any]]:
-    batches = decode(Records(data, record_starts(data)), "broker-a", **options)
-    found = [row for batch in batches for row in batch.to_pylist()]
+    """As they are decoded with bodies of their own, and with lent ones, which must be the same."""
+    found, with_lent = (
+        [row for batch in decode(records(data), "broker-a", columns, **options) for row in batch.to_pylist()]
+        for columns in (COLUMNS, lent(COLUMNS))
+    )
+    assert found == with_lent
     for row in found:
         if "properties" in row:
             row["properties"] = dict(row["properties"])
@@ -126,6 +134,17 @@ def test_records_may_lie_apart() -> None:
     assert batch.to_pylist() == [{"queueOffset": row["queueOffset"], "body": row["body"]} for row in wanted]
 
 
+@pytest.mark.parametrize("columns", [COLUMNS, lent(COLUMNS)])
+def test_only_rows_of_a_tag_and_of_a_range_stay(columns: tuple[Column, ...]) -> None:
+    random_ = random.Random(1)
+    data = b"".join(message(number, random_).encode() for number in range(200))
+    batches = list(decode(records(data), "broker-a", columns, tags=frozenset({"A"}), first=10, last=40))
+    found = [(row["queueOffset"], row["body"]) for batch in batches for row in batch.to_pylist()]
+    wanted = [row for row in rows(data) if row["tags"] == "A" and 10 <= row["queueOffset"] < 40]
+    assert len(wanted) > 30
+    assert found == [(row["queueOffset"], row["body"]) for row in wanted]
+
+
 def test_only_the_columns_asked_for_are_made_in_their_order() -> None:
     data = message(1, random.Random(1)).encode()
     (batch,) = decode(Records(data, record_starts(data)), "b", chosen(["body", " TOPIC"]))
@@ -184,7 +203,8 @@ def test_no_bytes_make_it_read_outside(seed: int) -> None:
     if random_.random() < 0.5:
         del data[-random_.randrange(1, 120) :]
     try:
-        count = sum(batch.num_rows for batch in decode(Records(bytes(data), starts), "b", inflate=False))
+        columns = lent(COLUMNS) if seed % 2 else COLUMNS
+        count = sum(batch.num_rows for batch in decode(Records(bytes(data), starts), "b", columns, inflate=False))
     except WireError:
         return
     assert count >= 5

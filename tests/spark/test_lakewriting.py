@@ -9,23 +9,23 @@ import pyarrow.parquet as pq
 import pytest
 
 from cometmq.spark import lakewriting
-from cometmq.spark.columns import COLUMNS, arrow_schema
+from cometmq.spark.columns import COLUMNS, arrow_schema, lent
 from cometmq.spark.lakewriting import DayFile, by_day
 
 DAY_US = 86_400_000_000
-SCHEMA = arrow_schema(
-    [column for column in COLUMNS if column.name in ("topic", "body", "storeTimestamp", "queueOffset")]
-)
+SOME = [column for column in COLUMNS if column.name in ("topic", "body", "storeTimestamp", "queueOffset")]
+SCHEMA = arrow_schema(SOME)
+SCHEMAS = pytest.mark.parametrize("schema", [SCHEMA, arrow_schema(lent(SOME))], ids=["own bodies", "lent bodies"])
 
 
-def batch(times_us: list[int]) -> pa.RecordBatch:
+def batch(times_us: list[int], schema: pa.Schema = SCHEMA) -> pa.RecordBatch:
     columns = {
         "topic": pa.array(["orders"] * len(times_us)),
         "queueOffset": pa.array(range(len(times_us)), pa.int64()),
-        "body": pa.array([b"%d" % time for time in times_us], pa.binary()),
+        "body": pa.array([b"%d" % time for time in times_us], schema.field("body").type),
         "storeTimestamp": pa.array(times_us, pa.timestamp("us", tz="UTC")),
     }
-    return pa.RecordBatch.from_arrays([columns[name] for name in SCHEMA.names], schema=SCHEMA)
+    return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
 
 
 def test_rows_of_one_day_are_not_copied() -> None:
@@ -36,16 +36,21 @@ def test_rows_of_one_day_are_not_copied() -> None:
     assert by_day(batch([])) == []
 
 
-def test_rows_around_midnight_go_to_their_days_in_order() -> None:
+@SCHEMAS
+def test_rows_around_midnight_go_to_their_days_in_order(schema: pa.Schema) -> None:
     times = [DAY_US - 1, DAY_US, 3 * DAY_US, DAY_US - 2, DAY_US + 1]
-    found = {day: part.column("queueOffset").to_pylist() for day, part in by_day(batch(times))}
+    found = {day: part.column("queueOffset").to_pylist() for day, part in by_day(batch(times, schema))}
+    assert {part.schema for _, part in by_day(batch(times, schema))} == {schema}
     assert found == {"1970-01-01": [0, 3], "1970-01-02": [1, 4], "1970-01-04": [2]}
 
 
-def test_a_file_is_written_in_groups_as_rows_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@SCHEMAS
+def test_a_file_is_written_in_groups_as_rows_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, schema: pa.Schema
+) -> None:
     monkeypatch.setattr(lakewriting, "GROUP_BYTES", 1000)
     file = DayFile(tmp_path / "deep" / "one.parquet", ["queueOffset", "body"])
-    given = [batch(list(range(first, first + 20))) for first in (100, 40, 900)]
+    given = [batch(list(range(first, first + 20)), schema) for first in (100, 40, 900)]
     for one in given:
         file.add(one)
     size = file.close()
@@ -55,7 +60,7 @@ def test_a_file_is_written_in_groups_as_rows_come(tmp_path: Path, monkeypatch: p
     assert read.metadata.num_row_groups > 1
     bodies = [body for one in given for body in one.column("body").to_pylist()]
     assert read.read().column("body").to_pylist() == bodies
-    assert read.schema_arrow.names == ["queueOffset", "body"]
+    assert read.schema_arrow == pa.schema([("queueOffset", pa.int64()), ("body", pa.binary())])
 
 
 def test_only_what_repeats_has_a_dictionary_and_bodies_have_no_statistics(tmp_path: Path) -> None:

@@ -253,7 +253,8 @@ def test_a_limited_batch_takes_no_more_of_a_queue_that_has_just_appeared(
     end = from_dict(one.latestOffset(start, ReadMaxRows(12)))
     assert len(begin) == 6
     assert end == dict.fromkeys(begin, 2)
-    ranges = [part.range for part in one.partitions(start, one.latestOffset(start, ReadMaxRows(12)))]
+    parts = one.partitions(start, one.latestOffset(start, ReadMaxRows(12)))
+    ranges = [piece for part in parts for piece in part.ranges]
     assert [(piece.first, piece.last) for piece in ranges] == [(0, 2)] * 6
 
 
@@ -314,7 +315,7 @@ def test_a_topic_that_is_deleted_or_made_anew_is_a_loss(cluster: SyncCluster, to
     now.prepareForTriggerAvailableNow()
     back = now.latestOffset(end, ALL)
     assert total(back) == 8
-    ranges = [part.range for part in now.partitions(end, back)]
+    ranges = [piece for part in now.partitions(end, back) for piece in part.ranges]
     assert [(piece.first, piece.last) for piece in ranges] == [(0, 2)] * 4, "from its first message on"
     strict = reader()
     strict.prepareForTriggerAvailableNow()
@@ -342,7 +343,7 @@ def test_a_broker_that_is_away_is_no_loss(reader: Any) -> None:
         assert {queue: from_dict(again.latestOffset(half, ALL))[queue] for queue in stays} == stays
         pair_of_brokers.brokers[1].start()
         assert again.latestOffset(half, ALL) == away
-        assert sum(len(part.range) for part in again.partitions(half, away)) == 24
+        assert sum(len(piece) for part in again.partitions(half, away) for piece in part.ranges) == 24
 
 
 # Progress of a group

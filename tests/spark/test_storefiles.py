@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -9,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cometmq.spark.columns import NAMES
-from cometmq.spark.storefiles import _options, directories
+from cometmq.errors import StoreError
+from cometmq.spark.columns import COLUMNS, NAMES
+from cometmq.spark.storefiles import Reading, _options, directories
+from cometmq.spark.storeparts import StoreDirectory, mapped_once
 from tests.support.golden import copy_golden_store, golden_messages, golden_store
 
 if TYPE_CHECKING:
@@ -111,6 +114,37 @@ def test_time_bounds_hold(read: Callable[..., DataFrame]) -> None:
     above = read(golden_store("clean"), subscribe=topics, startingTimestamp=middle).count()
     assert below == sum(time < middle for time in times)
     assert below + above == len(times)
+
+
+def test_log_files_stay_mapped_for_those_who_read_on_and_no_longer(tmp_path: Path) -> None:
+    store = StoreDirectory.at(str(copy_golden_store("clean", tmp_path / "store")), "broker-a")
+    ranges = list(store.queue_ranges(lambda topic: True, 1 << 30))
+    reading = Reading(COLUMNS, True, False, False, 8192, 16 << 20)
+    assert len(ranges) > 1
+
+    def read() -> list[Any]:
+        return [row for one in ranges for batch in store.read(one, reading) for row in batch.to_pylist()]
+
+    alone = read()
+    assert mapped(tmp_path) == 0
+    with mapped_once():
+        with mapped_once():
+            assert read() == alone
+        assert read() == alone
+        assert mapped(tmp_path) == len({path for _, path, _ in store.log_files()})
+        # Another file of that name is not taken for the one before.
+        (_, first, _), *_ = store.log_files()
+        Path(first).unlink()
+        Path(first).write_bytes(bytes(1 << 20))
+        with pytest.raises(StoreError, match="has no magic number"):
+            read()
+    assert mapped(tmp_path) == 0
+
+
+def mapped(folder: Path) -> int:
+    """How many maps of files below it this process has."""
+    gc.collect()
+    return sum(str(folder) in line for line in Path("/proc/self/maps").read_text().splitlines())
 
 
 def test_a_damaged_record_is_named_or_left_out(read: Callable[..., DataFrame], tmp_path: Path) -> None:

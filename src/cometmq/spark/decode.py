@@ -28,8 +28,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cometmq.errors import WireError
-from cometmq.spark.columns import COLUMNS, Column, arrow_schema
+from cometmq.spark.columns import COLUMNS, LENT, Column, arrow_schema
 from cometmq.spark.hopping import RECORD_BYTES_MIN, Bytes, Ints, chained
+from cometmq.spark.views import filtered, views
 from cometmq.store.dump import host_text
 from cometmq.wire.batch import split_batch
 from cometmq.wire.compression import decompress
@@ -108,10 +109,10 @@ def decode(
     for piece in _windows(records):
         for rows in Rows(piece).runs():
             if isinstance(rows, Rows):
-                arrays = [_column(rows, column.name, broker_name, inflate) for column in columns]
+                arrays = [_column(rows, column, broker_name, inflate) for column in columns]
                 batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
                 keep = _kept(rows, tags, first, last)
-                yield batch if keep is None else batch.filter(keep)
+                yield batch if keep is None else filtered(batch, keep)
             else:
                 run = _unwrapped(rows)
                 yield from decode(Records(run, record_starts(run)), broker_name, columns, inflate, tags, first, last)
@@ -335,14 +336,15 @@ class _Pairs:
         return pairs
 
 
-def _column(rows: Rows, name: str, broker_name: str, inflate: bool) -> pa.Array:
+def _column(rows: Rows, column: Column, broker_name: str, inflate: bool) -> pa.Array:
     fields = rows.fields
+    name = column.name
     if name == "topic":
         return ranges(rows.buffer, rows.topics_at, rows.topic_ends, pa.string())
     if name == "brokerName":
         return pa.array([broker_name]).take(pa.array(np.zeros(len(rows), np.int32)))
     if name == "body":
-        return _bodies(rows, inflate)
+        return _bodies(rows, inflate, column.sql_type == LENT)
     if name == "properties":
         return rows.pairs().maps()
     if name == "tags":
@@ -363,16 +365,18 @@ def _column(rows: Rows, name: str, broker_name: str, inflate: bool) -> pa.Array:
     return pa.array(fields[name])
 
 
-def _bodies(rows: Rows, inflate: bool) -> pa.Array:
-    bodies = ranges(rows.buffer, rows.bodies_at, rows.body_ends, pa.binary())
+def _bodies(rows: Rows, inflate: bool, lend: bool) -> pa.Array:
     flags = rows.fields["sysFlag"]
     packed = np.flatnonzero(flags & COMPRESSED) if inflate else ()
+    if lend and not len(packed):
+        return views(rows.buffer, rows.bodies_at, rows.body_ends)
+    bodies = ranges(rows.buffer, rows.bodies_at, rows.body_ends, pa.binary())
     if not len(packed):
         return bodies
     values = bodies.to_pylist()
     for row in packed:
         values[row] = decompress(values[row], int(flags[row]))
-    return pa.array(values, pa.binary())
+    return pa.array(values, pa.binary_view() if lend else pa.binary())
 
 
 def _offset_ids(rows: Rows) -> pa.Array:

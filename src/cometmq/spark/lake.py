@@ -26,9 +26,10 @@ from cometmq.spark.wholefile import create_whole
 
 VERSION: Final = 1
 COMPACTED: Final = "_compacted"
-# What every reader of Parquet knows. Compaction always takes the first, which needs half the room of Snappy.
-CODECS: Final = ("zstd", "snappy", "lz4", "gzip", "none")
+# What every reader of Parquet knows. What arrives is written fast; what is joined later takes half the room.
+CODECS: Final = ("snappy", "zstd", "lz4", "gzip", "none")
 CODEC: Final = CODECS[0]
+COMPACT_CODEC: Final = "zstd"
 
 
 @dataclass(frozen=True)
@@ -134,8 +135,11 @@ class Lake:
             path.unlink(missing_ok=True)
         return gone
 
-    def compact(self, bytes_max: int = 128 * 1024 * 1024, files_min: int = 2) -> list[LakeFile]:
+    def compact(
+        self, bytes_max: int = 128 * 1024 * 1024, files_min: int = 2, codec: str = COMPACT_CODEC
+    ) -> list[LakeFile]:
         """Joins the small files of each topic and day, in queue order. Readers see either all old files or the new."""
+        check_codec(codec)
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -150,7 +154,7 @@ class Lake:
             table = pa.concat_tables([pq.read_table(self.root / file.path, partitioning=None) for file in files])
             table = table.sort_by([("brokerName", "ascending"), ("queueId", "ascending"), ("queueOffset", "ascending")])
             name = f"{os.path.dirname(files[0].path)}/compact-{uuid.uuid4().hex}.parquet"
-            write_parquet(table, self.root / name)
+            write_parquet(table, self.root / name, codec)
             joined = LakeFile(
                 name, topic, day, table.num_rows, (self.root / name).stat().st_size, "", -1, -1, -1,
                 min(file.oldest_ms for file in files), max(file.newest_ms for file in files),
@@ -163,13 +167,18 @@ class Lake:
         return made
 
 
-def write_parquet(table: Any, path: Path) -> None:
+def check_codec(codec: str) -> None:
+    if codec not in CODECS:
+        raise ConfigError(f"codec is {codec!r}: it must be one of {', '.join(CODECS)}")
+
+
+def write_parquet(table: Any, path: Path, codec: str = CODEC) -> None:
     import pyarrow.parquet as pq
 
     from cometmq.spark.lakewriting import parquet_options, sync
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(table, path, **parquet_options(table.column_names))
+    pq.write_table(table, path, **parquet_options(table.column_names, codec))
     sync(path)
 
 

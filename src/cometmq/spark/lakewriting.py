@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from cometmq.spark.lake import CODEC
+from cometmq.spark.views import bytes_of, filtered
 
 GROUP_BYTES: Final = 64 * 1024 * 1024
 _REPEATING: Final = (
@@ -34,12 +35,22 @@ def parquet_options(names: list[str], codec: str = CODEC) -> dict[str, Any]:
         "compression": codec,
         "use_dictionary": [name for name in _REPEATING if name.split(".")[0] in names],
         "write_statistics": [name for name in names if name not in _WITHOUT_STATISTICS],
+        # Else a reader would get views because the writer had them.
+        "store_schema": False,
     }
 
 
 def sync(path: Path) -> None:
     with open(path, "rb") as file:
         os.fsync(file.fileno())
+
+
+def begin_sync(path: Path) -> None:
+    """What was written so far is on its way to the disk while the next rows are made, and then leaves the cache, which
+    a broker on this machine needs for its log."""
+    if hasattr(os, "posix_fadvise"):
+        with open(path, "rb") as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def by_day(batch: pa.RecordBatch) -> list[tuple[str, pa.RecordBatch]]:
@@ -53,7 +64,7 @@ def by_day(batch: pa.RecordBatch) -> list[tuple[str, pa.RecordBatch]]:
         first = number * _DAY_US
         inside = batch
         if ends["min"] < first or ends["max"] >= first + _DAY_US:
-            inside = batch.filter(pc.and_(pc.greater_equal(times, first), pc.less(times, first + _DAY_US)))
+            inside = filtered(batch, pc.and_(pc.greater_equal(times, first), pc.less(times, first + _DAY_US)))
         if inside.num_rows:
             found.append((pa.scalar(first, pa.timestamp("us")).as_py().strftime("%Y-%m-%d"), inside))
     return found
@@ -79,7 +90,7 @@ class DayFile:
         self.newest_us = max(self.newest_us, ends["max"])
         self.rows += batch.num_rows
         self._held.append(batch.select(self._names))
-        self._held_bytes += batch.nbytes
+        self._held_bytes += bytes_of(batch)
         if self._held_bytes >= GROUP_BYTES:
             self._write()
 
@@ -100,3 +111,4 @@ class DayFile:
             self._writer = pq.ParquetWriter(self.path, table.schema, **parquet_options(self._names, self._codec))
         self._writer.write_table(table, row_group_size=table.num_rows)
         self._held, self._held_bytes = [], 0
+        begin_sync(self.path)

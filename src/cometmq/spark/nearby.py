@@ -98,6 +98,7 @@ def read_near(
 
     from cometmq.spark.storefiles import Reading
     from cometmq.spark.storeparts import QueueRange
+    from cometmq.spark.views import filtered
 
     names = [column.name for column in columns]
     wanted = columns if tags is None or "tags" in names else (*columns, *chosen(["tags"]))
@@ -111,7 +112,7 @@ def read_near(
         if tags is None:
             yield batch
             continue
-        kept = batch.filter(pc.is_in(batch.column("tags"), value_set=pa.array(sorted(tags), pa.string())))
+        kept = filtered(batch, pc.is_in(batch.column("tags"), value_set=pa.array(sorted(tags), pa.string())))
         yield kept.select(names)
 
 

@@ -19,9 +19,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from cometmq.errors import ConfigError
-from cometmq.spark.columns import COLUMNS, Column, chosen
-from cometmq.spark.lake import CODEC, CODECS, Lake, LakeFile, Manifest
+from cometmq.spark.columns import COLUMNS, Column, chosen, lent
+from cometmq.spark.lake import CODEC, Lake, LakeFile, Manifest, check_codec
 from cometmq.spark.offsets import Queue, Range
 from cometmq.spark.pipelines.progress import Tell, follow, progress
 from cometmq.spark.pipelines.steps import Summary, at
@@ -55,8 +54,7 @@ def archive(
 ) -> Summary:
     """Archives what there is (`once`), or goes on until it is stopped. `source`: further options of the source, such as
     `readMode=remote` to pull even where the broker's files can be read."""
-    if codec not in CODECS:
-        raise ConfigError(f"codec is {codec!r}: it must be one of {', '.join(CODECS)}")
+    check_codec(codec)
     lake = Lake(root)
     lake.manifests.mkdir(parents=True, exist_ok=True)
     wanted = chosen(columns.split(",")) if columns else COLUMNS
@@ -135,8 +133,10 @@ class _Write:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
-        for batch in batches:
-            for row in batch.to_pylist():
+        from cometmq.spark.storeparts import mapped_once
+
+        with mapped_once():
+            for row in (row for batch in batches for row in batch.to_pylist()):
                 queue = Queue(row["topic"], row["brokerName"], row["queueId"])
                 files = list(self._files(Range(queue, row["firstOffset"], row["lastOffset"])))
                 if files:
@@ -145,10 +145,12 @@ class _Write:
     def _files(self, one: Range) -> Iterator[LakeFile]:
         from cometmq.spark.lakewriting import DayFile, by_day
         from cometmq.spark.source import read_messages, source_options
+        from cometmq.spark.views import CAN_LEND
 
         options = source_options(self.options)
         names = [column.name for column in self.columns]
         needed = tuple(chosen(dict.fromkeys([*names, "storeTimestamp"])))
+        needed = lent(needed) if CAN_LEND else needed
         days: dict[str, DayFile] = {}
         for batch in read_messages(options, one, needed):
             for day, part in by_day(batch):
