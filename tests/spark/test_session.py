@@ -14,7 +14,7 @@ import pytest
 import cometmq.spark
 from cometmq.errors import ConfigError
 from cometmq.spark.sessions import FORMATS, packed_package, session
-from cometmq.spark.workers import worker_python
+from cometmq.spark.workers import worker_python, workers_of_this_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,6 +44,9 @@ def test_workers_are_of_this_python_and_import_what_is_installed(spark: SparkSes
 
     found = spark.sparkContext.parallelize([0], 1).map(told).collect()
     assert found == [(sys.executable, pyspark.__file__)]
+    assert spark.sparkContext.pythonExec == worker_python()
+    # Programs that are started from here do not see it.
+    assert "PYSPARK_PYTHON" not in os.environ
 
 
 def test_the_launcher_takes_only_the_zips_of_this_pyspark_off_the_path(tmp_path: Path) -> None:
@@ -63,9 +66,10 @@ def test_the_launcher_takes_only_the_zips_of_this_pyspark_off_the_path(tmp_path:
     assert not [one for one in said if one.startswith(str(lib))]
 
 
-def test_what_somebody_has_said_of_workers_holds(monkeypatch: pytest.MonkeyPatch, spark: SparkSession) -> None:
+def test_what_somebody_has_said_of_workers_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYSPARK_PYTHON", "/usr/bin/another-python")
-    session()
+    with workers_of_this_python():
+        assert os.environ["PYSPARK_PYTHON"] == "/usr/bin/another-python"
     assert os.environ["PYSPARK_PYTHON"] == "/usr/bin/another-python"
 
 

@@ -17,12 +17,13 @@ import socket
 import tempfile
 import zipfile
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.errors import ConfigError
 from cometmq.spark.java import java_home
-from cometmq.spark.workers import worker_python
+from cometmq.spark.workers import workers_of_this_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -71,10 +72,10 @@ def session(
     settings = {**_CONF, **(_LOCAL_CONF if is_local else {}), **(conf or {})}
     if is_local:
         os.environ["JAVA_HOME"] = java_home()
-        os.environ.setdefault("PYSPARK_PYTHON", worker_python())
     for key, value in settings.items():
         builder = builder.config(key, value)
-    spark = builder.master(master).getOrCreate()
+    with workers_of_this_python() if is_local else nullcontext():
+        spark = builder.master(master).getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     if not is_local:
         spark.sparkContext.addPyFile(str(packed_package()))

@@ -13,6 +13,8 @@ import os
 import shlex
 import sys
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -36,8 +38,24 @@ exec {python} "$@"
 """
 
 
+@contextmanager
+def workers_of_this_python() -> Iterator[None]:
+    """While Spark starts, `PYSPARK_PYTHON` is the launcher, unless somebody has set it.
+
+    Not afterwards: whoever looks for programs beside that Python would not find them beside a launcher.
+    """
+    if "PYSPARK_PYTHON" in os.environ:
+        yield
+        return
+    os.environ["PYSPARK_PYTHON"] = worker_python()
+    try:
+        yield
+    finally:
+        del os.environ["PYSPARK_PYTHON"]
+
+
 def worker_python() -> str:
-    """What `PYSPARK_PYTHON` is to be, unless somebody has said it."""
+    """The launcher, or this Python where there can be none."""
     packages = [_directory_of(name) for name in ("pyspark", "py4j")]
     if sys.platform == "win32" or packages[0] is None or packages[0] != packages[1]:
         return sys.executable

@@ -124,8 +124,9 @@ class Broker(Child):
         wait_until(self._has_dispatched, f"the queues of {self.name}")
 
     def _has_dispatched(self) -> bool:
-        figures: dict[str, str] = call(self.address, GET_RUNTIME_INFO).json()["table"]
-        return figures["dispatchBehindBytes"] == "0"
+        answer = call(self.address, GET_RUNTIME_INFO)
+        # RocketMQ's broker may refuse while it is busy, with no body: it is asked again.
+        return answer.code == 0 and bool(answer.json()["table"]["dispatchBehindBytes"] == "0")
 
     def await_committed(self, group: str, topic: str, *offsets: int) -> None:
         """Until the group has these offsets, one per queue: a Java consumer that stops tells them without an answer."""
