@@ -34,6 +34,10 @@ def test_what_is_no_position_is_refused(text: str) -> None:
         from_json(text, "startingOffsets")
 
 
+def ranges_of(shapes: list[tuple[int, int]]) -> list[Range]:
+    return [Range(Queue("t", "b", number), first, first + size) for number, (first, size) in enumerate(shapes)]
+
+
 RANGES = st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 100_000)), min_size=1, max_size=6)
 
 
@@ -42,7 +46,7 @@ RANGES = st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 100_000)), min_
 def test_pieces_cover_each_range_once_and_keep_the_bounds(
     shapes: list[tuple[int, int]], rows_max: int, parts_min: int | None
 ) -> None:
-    ranges = [Range(Queue("t", "b", number), first, first + size) for number, (first, size) in enumerate(shapes)]
+    ranges = ranges_of(shapes)
     pieces = cut(ranges, rows_max, parts_min)
     assert all(0 < len(piece) <= rows_max for piece in pieces)
     for one in ranges:
@@ -62,7 +66,7 @@ def test_pieces_cover_each_range_once_and_keep_the_bounds(
 def test_shares_are_alike_and_their_ranges_are_the_whole_in_order(
     shapes: list[tuple[int, int]], rows_max: int, parts_min: int | None
 ) -> None:
-    ranges = [Range(Queue("t", "b", number), first, first + size) for number, (first, size) in enumerate(shapes)]
+    ranges = ranges_of(shapes)
     dealt = shares(ranges, rows_max, parts_min)
     sizes = [sum(map(len, share)) for share in dealt]
     assert all(0 < size <= rows_max for size in sizes)
