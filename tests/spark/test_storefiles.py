@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ import pytest
 
 from cometmq.errors import StoreError
 from cometmq.spark.columns import COLUMNS, NAMES
+from cometmq.spark.settling import settle
 from cometmq.spark.storefiles import Reading, _options, directories
 from cometmq.spark.storeparts import StoreDirectory, mapped_once
 from tests.support.golden import copy_golden_store, golden_messages, golden_store
@@ -118,7 +120,7 @@ def test_time_bounds_hold(read: Callable[..., DataFrame]) -> None:
 
 def test_log_files_stay_mapped_for_those_who_read_on_and_no_longer(tmp_path: Path) -> None:
     store = StoreDirectory.at(str(copy_golden_store("clean", tmp_path / "store")), "broker-a")
-    ranges = list(store.queue_ranges(lambda topic: True, 1 << 30))
+    (ranges,) = store.queue_shares(lambda topic: True, 1 << 30)
     reading = Reading(COLUMNS, True, False, False, 8192, 16 << 20)
     assert len(ranges) > 1
 
@@ -139,6 +141,52 @@ def test_log_files_stay_mapped_for_those_who_read_on_and_no_longer(tmp_path: Pat
         with pytest.raises(StoreError, match="has no magic number"):
             read()
     assert mapped(tmp_path) == 0
+
+
+@pytest.mark.parametrize("bytes_max", [1, 3000, 1 << 16, 1 << 30])
+def test_shares_have_every_message_once_and_each_a_stretch_of_the_log(tmp_path: Path, bytes_max: int) -> None:
+    store = StoreDirectory.at(str(copy_golden_store("clean", tmp_path / "store")), "broker-a")
+    reading = Reading(COLUMNS, True, False, False, 7, 16 << 20)
+    shares = list(store.queue_shares(lambda topic: True, bytes_max))
+    assert (len(shares) == 1) == (bytes_max == 1 << 30)
+    assert any(len(share) > 1 for share in shares) == (bytes_max > 1)
+    read = [[row for batch in store.read_queues(share, reading) for row in batch.to_pylist()] for share in shares]
+    places = [row["commitLogOffset"] for rows in read for row in rows]
+    assert places == sorted(set(places)), "in the order of the log, in a share and from one to the next"
+    expected: list[tuple[str, int, int]] = []
+    for topic, queue_id in store.queues(lambda topic: True):
+        first, units = store.units(topic, queue_id)
+        expected += [(topic, queue_id, first + number) for number in range(len(units))]
+    assert sorted(identity(row) for rows in read for row in rows) == sorted(expected)
+    heavy = [sum(row["storeSize"] for row in rows) for rows in read]
+    largest = max(row["storeSize"] for rows in read for row in rows)
+    assert max(heavy) <= 1.3 * bytes_max + largest
+
+
+def test_a_record_that_several_queues_name_is_a_row_of_each(tmp_path: Path) -> None:
+    root = copy_golden_store("clean", tmp_path / "store")
+    topic = golden_messages("clean")[0]["topic"]
+    shutil.copytree(root / "consumequeue" / topic, root / "consumequeue" / "%LMQ%light")
+    store = StoreDirectory.at(str(root), "broker-a")
+    reading = Reading(COLUMNS, True, False, False, 8192, 16 << 20)
+    (share,) = store.queue_shares(lambda name: name in (topic, "%LMQ%light"), 1 << 30)
+    rows = [identity(row) for batch in store.read_queues(share, reading) for row in batch.to_pylist()]
+    once = {identity(message) for message in golden_messages("clean") if message["topic"] == topic}
+    assert sorted(rows) == sorted([*once, *once])
+
+
+def test_a_worker_sets_aside_what_it_has_loaded_and_a_driver_does_not(spark: SparkSession) -> None:
+    settle()
+    assert gc.get_freeze_count() == 0
+
+    def work(batches: Any) -> Any:
+        import pyarrow as pa
+
+        settle()
+        yield from (pa.record_batch({"frozen": [gc.get_freeze_count()]}) for _ in batches)
+
+    (row,) = spark.range(1).coalesce(1).mapInArrow(work, "frozen LONG").collect()
+    assert row["frozen"] > 10_000
 
 
 def mapped(folder: Path) -> int:

@@ -1,5 +1,6 @@
 """Checks reading: every status with its next offset, the limits of one read, filters, advice, cold pages."""
 
+import random
 from typing import Any
 
 import pytest
@@ -13,6 +14,10 @@ from cometmq.wire.properties import decode
 from tests.support.parts import ROOT, Parts
 
 MIB = 1 << 20
+FIELDS = (
+    "status", "next_offset", "min_offset", "max_offset", "slices", "queue_offsets", "count", "bytes",
+    "suggest_slave", "behind_bytes", "cold", "cold_units", "cold_ranges",
+)  # fmt: skip
 
 
 def get(parts: Parts, offset: int, count: int = 32, queue_id: int = 0, **arguments: Any) -> GetResult:
@@ -200,6 +205,42 @@ def test_a_unit_that_points_to_no_record_is_passed_over(caplog: pytest.LogCaptur
     result = get(parts, 0)
     assert result.queue_offsets == [0, 1, 3, 4]
     assert f"passed over unit that points to no record physical_offset={at}" in caplog.text
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_units_taken_at_once_are_those_that_are_looked_at_one_by_one(seed: int) -> None:
+    """Without a filter a compiled store takes the plain units of a queue together, with one it asks about each."""
+    print("seed", seed)
+    chance = random.Random(seed)
+    disk = SmallRam()
+    options: dict[str, Any] = {"segment_bytes": 16 << 10, "queue_file_bytes": 20 * chance.choice([7, 100, 3000])}
+    parts = wide(disk=disk, memory_percent_max=chance.choice([0, 40]), **options)
+    for number in range(chance.randrange(50, 400)):
+        parts.put(queue_id=chance.choice([0, 0, 1]), body=bytes(chance.randrange(300)) + b"%d" % number)
+    if chance.random() < 0.5:
+        parts.close()
+        parts = wide(disk=disk, memory_percent_max=40, **options)
+    for segment in parts.segments.segments:
+        if chance.random() < 0.1:
+            disk.cold_paths.add(segment.file.path)
+    for _ in range(chance.choice([0, 0, 3])):
+        at = parts.lookup.physical_offset("TopicA", 0, chance.randrange(20))
+        segment = next(one for one in parts.segments.segments if one.start <= at < one.end)
+        segment.view()[at - segment.start + chance.randrange(8)] ^= 1
+    if chance.random() < 0.3:
+        parts.segments.remove(parts.segments.segments[0])
+    for _ in range(100):
+        asked: dict[str, Any] = {
+            "offset": chance.randrange(200),
+            "count": chance.choice([1, 8, 32, 500]),
+            "bytes_max": chance.choice([1, 1000, 50_000, MIB]),
+            "bulk": chance.random() < 0.5,
+            "units_max": chance.choice([0, 0, 5]),
+            "loaded_units": chance.choice([0, 0, 0, 3]),
+        }
+        together = get(parts, **asked)
+        one_by_one = get(parts, unit_filter=lambda _code, _unit: True, **asked)
+        assert [getattr(together, name) for name in FIELDS] == [getattr(one_by_one, name) for name in FIELDS], asked
 
 
 # Filters

@@ -1,5 +1,8 @@
 """Cutting a stream into commands, whatever the pieces it arrives in."""
 
+import random
+import tracemalloc
+
 import pytest
 
 from cometmq.errors import WireError
@@ -32,6 +35,50 @@ def test_all_golden_frames_come_out_of_one_stream_and_encode_back(piece_bytes: i
             [reread] = FrameSplitter().feed(again)
             assert repr(reread) == repr(command)
             assert reread.body == command.body
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_large_frames_come_out_whole_whatever_the_pieces(seed: int) -> None:
+    print("seed", seed)
+    chance = random.Random(seed)
+    sent = [
+        request(chance.randrange(400), {"k": "v" * chance.choice([1, 30_000])}, chance.randbytes(size), opaque=number)
+        for number, size in enumerate(chance.choices([0, 100, 20_000, 300_000, 1_000_000], k=8))
+    ]
+    stream = b"".join(encode(command) for command in sent)
+    splitter = FrameSplitter()
+    came: list[Command] = []
+    position = 0
+    while position < len(stream):
+        size = chance.choice([1, 3, 500, 16_384, 70_000, 262_144])
+        came += splitter.feed(stream[position : position + size])
+        position += size
+    assert [(one.opaque, one.ext, one.body) for one in came] == [(one.opaque, one.ext, one.body) for one in sent]
+    assert splitter.pending_bytes == 0
+
+
+def test_a_bad_head_of_a_large_frame_is_told_when_the_frame_is_there() -> None:
+    frame = bytearray(encode(request(10, body=bytes(100_000))))
+    frame[4] = 9
+    splitter = FrameSplitter()
+    assert splitter.feed(bytes(frame[:50_000])) == []
+    with pytest.raises(WireError, match="serialize type 9"):
+        splitter.feed(bytes(frame[50_000:]))
+    assert splitter.broken is not None
+
+
+def test_a_peer_that_drips_costs_no_more_than_its_bytes() -> None:
+    splitter = FrameSplitter()
+    splitter.feed((8 << 20).to_bytes(4, "big"))
+    tracemalloc.start()
+    try:
+        for _ in range(100_000):
+            splitter.feed(b"drip drop")
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert splitter.pending_bytes == 900_004
+    assert held < 2 * splitter.pending_bytes
 
 
 def test_memory_follows_what_arrived_and_not_what_was_announced() -> None:

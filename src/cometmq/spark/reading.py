@@ -19,6 +19,7 @@ from cometmq.spark.columns import Column
 from cometmq.spark.faults import at
 from cometmq.spark.offsets import Range
 from cometmq.spark.remote import Bounds, Remote
+from cometmq.spark.settling import settle
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -53,6 +54,7 @@ class PullOptions:
 def read_range(remote: Remote, one: Range, options: PullOptions) -> Iterator[pa.RecordBatch]:
     from cometmq.spark.decode import Records, decode, record_starts
 
+    settle()
     at("before read")
     bodies: list[bytes] = []
     rows = size = 0

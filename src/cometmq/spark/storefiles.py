@@ -6,7 +6,7 @@ A directory may be stopped, copied, crashed, or in use by a running broker, ours
 changed. Several directories, of several brokers, are read at once: `paths` is a JSON object from broker name to
 directory.
 
-    split=queue (default)   partition = a range of one consume queue, about `maxBytesPerPartition` of log each.
+    split=queue (default)   partition = what queues have in one stretch of the log, about `maxBytesPerPartition` of it.
                             A consume queue names only whole messages, so a live store can be read up to its end.
     split=log               partition = a byte range of one log file: every record of the broker, half messages and
                             delayed ones too, in log order. A record belongs to the range in which it begins.
@@ -61,7 +61,8 @@ ALIASES: Final = {"topic": "subscribe", "path": "paths"}
 @dataclass(frozen=True)
 class StorePartition(InputPartition):
     store: StoreDirectory
-    part: QueueRange | LogRange
+    # Of some queues in one stretch of the log, or that stretch.
+    part: tuple[QueueRange, ...] | LogRange
 
 
 @dataclass(frozen=True)
@@ -112,20 +113,24 @@ class StoreReader(DataSourceReader):
         found: list[InputPartition] = []
         for store in directories(options):
             if by_log:
-                parts: Iterator[QueueRange | LogRange] = store.log_ranges(most)
-            else:
-                parts = store.queue_ranges(lambda topic: wanted(topic) and self.pruning.takes_topic(topic), most)
-            found += [StorePartition(store, part) for part in parts if self.pruning.takes(part)]
+                found += [StorePartition(store, part) for part in store.log_ranges(most) if self.pruning.takes(part)]
+                continue
+            for share in store.queue_shares(lambda topic: wanted(topic) and self.pruning.takes_topic(topic), most):
+                parts = tuple(filter(self.pruning.takes, share))
+                if parts:
+                    found.append(StorePartition(store, parts))
         return found
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, StorePartition):  # Spark's own, where there is nothing to read
             return iter(())
         options = _options(self.given)
-        batches = partition.store.read(partition.part, self.reading)
-        if isinstance(partition.part, LogRange) and (options.get("subscribe") or options.get("subscribePattern")):
+        store, part = partition.store, partition.part
+        if not isinstance(part, LogRange):
+            return _between(store.read_queues(part, self.reading), options)
+        if options.get("subscribe") or options.get("subscribePattern"):
             raise ConfigError("split=log reads every topic: filter by the column topic instead of subscribe")
-        return _between(batches, options)
+        return _between(store.read(part, self.reading), options)
 
 
 class PushingReader(StoreReader):

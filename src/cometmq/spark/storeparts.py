@@ -13,7 +13,7 @@ import mmap
 import os
 import zlib
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
@@ -26,6 +26,8 @@ import numpy.typing as npt
 from cometmq.errors import StoreError, WireError
 from cometmq.names import segment_offset
 from cometmq.spark.decode import Records, decode
+from cometmq.spark.hopping import Ints
+from cometmq.spark.settling import settle
 from cometmq.wire.message import MAGIC_BLANK, MAGIC_V1, MAGIC_V2
 
 if TYPE_CHECKING:
@@ -41,6 +43,8 @@ _PLACE: Final = Struct(">q")
 _MAGICS: Final = (MAGIC_V1, MAGIC_V2)
 _BLOCK_BYTES: Final = 1 << 20
 _BLOCK_UNITS: Final = 1 << 14
+# Stretches of the log that are weighed to make shares alike.
+_GRID_MAX: Final = 1 << 14
 _ZEROS: Final = bytes(_BLOCK_BYTES + 8)
 _MARKS: Final = tuple(_START.pack(0, magic)[4:7] for magic in _MAGICS)
 
@@ -172,17 +176,45 @@ class StoreDirectory:
                         return file.read(size)
         return b""
 
-    def queue_ranges(self, wanted: Callable[[str], bool], bytes_max: int) -> Iterator[QueueRange]:
-        for topic, queue_id in self.queues(wanted):
+    def queue_shares(self, wanted: Callable[[str], bool], bytes_max: int) -> Iterator[tuple[QueueRange, ...]]:
+        """What queues name, in shares of about `bytes_max`: of each queue the messages of one stretch of the log, whose
+        pages are then at hand for all of them.
+        """
+        queues = list(self.queues(wanted))
+        grid = self._grid(queues, bytes_max)
+        firsts, cuts, weights = [], [], np.zeros(len(grid) - 1, np.int64)
+        for topic, queue_id in queues:
             first, units = self.units(topic, queue_id)
-            if not len(units):
-                continue
-            sizes = np.cumsum(units["size"].astype(np.int64))
-            pieces = -(-int(sizes[-1]) // bytes_max)
-            cuts = np.searchsorted(sizes, np.arange(1, pieces) * (int(sizes[-1]) / pieces))
-            edges = sorted({0, *cuts.tolist(), len(units)})
-            for low, high in pairwise(edges):
-                yield QueueRange(topic, queue_id, first + low, first + high)
+            # Where something is missing in a queue its units say 0.
+            at = np.searchsorted(np.maximum.accumulate(units["offset"].astype(np.int64)), grid)
+            weights += np.diff(np.append(0, np.cumsum(units["size"].astype(np.int64)))[at])
+            firsts.append(first)
+            cuts.append(at)
+        total = np.cumsum(weights)
+        pieces = max(1, -(-int(total[-1]) // bytes_max))
+        ends = np.searchsorted(total, np.arange(1, pieces) * (int(total[-1]) / pieces)) + 1
+        for low, high in pairwise(sorted({0, *ends.tolist(), len(weights)})):
+            share = [
+                QueueRange(*queue, first + int(at[low]), first + int(at[high]))
+                for queue, first, at in zip(queues, firsts, cuts, strict=True)
+                if at[low] < at[high]
+            ]
+            if share:
+                yield tuple(share)
+
+    def _grid(self, queues: list[tuple[str, int]], bytes_max: int) -> Ints:
+        """Places in the log from before the first to behind the last message, close enough for shares of that size."""
+        ends = [self._ends_in_log(*queue) for queue in queues]
+        low, high = min((low for low, _ in ends), default=0), max((high for _, high in ends), default=0)
+        count = min(_GRID_MAX, 8 * (-(-(high - low) // bytes_max) + 1))
+        return np.unique(np.linspace(low, high + 1, count + 1).astype(np.int64))
+
+    def _ends_in_log(self, topic: str, queue_id: int) -> tuple[int, int]:
+        first, last = self.unit_bounds(topic, queue_id)
+        if first == last:
+            return 1 << 62, 0
+        ends = [int(self.unit_slice(topic, queue_id, one, one + 1)["offset"][0]) for one in (first, last - 1)]
+        return ends[0], ends[1]
 
     def log_ranges(self, bytes_max: int) -> Iterator[LogRange]:
         for start, _, size in self.log_files():
@@ -192,40 +224,46 @@ class StoreDirectory:
     # Reading
 
     def read(self, part: QueueRange | LogRange, reading: Reading) -> Iterator[pa.RecordBatch]:
-        if isinstance(part, QueueRange):
-            yield from self._read_queue(part, reading)
-        else:
-            yield from self._read_log(part, reading)
+        return self.read_queues((part,), reading) if isinstance(part, QueueRange) else self._read_log(part, reading)
 
-    def _read_queue(self, part: QueueRange, reading: Reading) -> Iterator[pa.RecordBatch]:
-        first, units = self._units_of(part)
-        if part.first < first and not reading.skip_bad:
-            raise StoreError(
-                f"{part.topic} queue {part.queue_id} of {self.root} begins at {first} now, {part.first} was planned: "
-                "its oldest files were deleted meanwhile; read again, or set badRecords=skip"
-            )
+    def read_queues(self, parts: Sequence[QueueRange], reading: Reading) -> Iterator[pa.RecordBatch]:
+        """What these ranges name, in the order of the log: so each page of it is touched once, one after the other,
+        and the messages of a queue stay in their order.
+        """
+        settle()
+        units = np.concatenate([self._units_of(part, reading) for part in parts])
         offsets = units["offset"].astype(np.int64)
         sizes = units["size"].astype(np.int64)
+        if len(parts) > 1:
+            order = np.argsort(offsets, kind="stable")
+            offsets, sizes = offsets[order], sizes[order]
         files = self.log_files()
         starts = [start for start, _, _ in files]
         for number in np.unique(np.searchsorted(starts, offsets, side="right") - 1).tolist():
             start, path, size = files[number]
             inside = (offsets >= start) & (offsets < start + size)
             with _Mapped(path) as data:
-                places, lengths = offsets[inside] - start, sizes[inside]
-                for low, high in _cuts(lengths, reading):
-                    yield from self._decode(data, start, places[low:high], reading)
+                for places, lengths in _rounds(offsets[inside] - start, sizes[inside]):
+                    for low, high in _cuts(lengths, reading):
+                        yield from self._decode(data, start, places[low:high], reading)
 
-    def _units_of(self, part: QueueRange) -> tuple[int, npt.NDArray[Any]]:
-        """Where the queue begins, and what it has of the range."""
+    def _units_of(self, part: QueueRange, reading: Reading) -> npt.NDArray[Any]:
+        """What the queue has of the range."""
         first = self.unit_bounds(part.topic, part.queue_id)[0]
         units = self.unit_slice(part.topic, part.queue_id, max(first, part.first), part.last)
-        if (units["size"] > 0).all():
-            return first, units
-        first, units = self.units(part.topic, part.queue_id)  # names what is missing, and knows where units end
-        return first, units[max(0, part.first - first) : max(0, part.last - first)]
+        if not (units["size"] > 0).all():
+            # All of the queue: that names what is missing, and knows where units end.
+            first, units = self.units(part.topic, part.queue_id)
+            units = units[max(0, part.first - first) : max(0, part.last - first)]
+        if part.first < first and not reading.skip_bad:
+            raise StoreError(
+                f"{part.topic} queue {part.queue_id} of {self.root} begins at {first} now, {part.first} was planned: "
+                "its oldest files were deleted meanwhile; read again, or set badRecords=skip"
+            )
+        return units
 
     def _read_log(self, part: LogRange, reading: Reading) -> Iterator[pa.RecordBatch]:
+        settle()
         files = self.log_files()
         number = bisect_right([start for start, _, _ in files], part.first) - 1
         if number < 0:
@@ -308,6 +346,14 @@ def mapped_once() -> Iterator[None]:
         yield
     finally:
         _Mapped.kept = before
+
+
+def _rounds(places: Ints, lengths: Ints) -> Iterator[tuple[Ints, Ints]]:
+    """Ascending places, each once; then those that are named again, as by light queues, which share records."""
+    while len(places):
+        again = np.append(False, places[1:] == places[:-1])
+        yield places[~again], lengths[~again]
+        places, lengths = places[again], lengths[again]
 
 
 def _cuts(lengths: npt.NDArray[np.int64], reading: Reading) -> Iterator[tuple[int, int]]:

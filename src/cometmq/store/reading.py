@@ -26,7 +26,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from struct import Struct
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from cometmq.clock import Clock, SystemClock
 from cometmq.store.batchqueue import BATCH_UNIT_BYTES, BatchQueue
@@ -39,17 +39,26 @@ from cometmq.store.options import StoreOptions
 from cometmq.store.record import properties_at
 from cometmq.store.results import GetResult, GetStatus
 from cometmq.store.segments import Segment
+from cometmq.wire.integers import COMPILED, i32_at, i64_at
 from cometmq.wire.message import MAGIC_V1, MAGIC_V2
+
+if TYPE_CHECKING:
+    from mypy_extensions import i64
 
 log = logging.getLogger(__name__)
 
 GET_BYTES_MAX: Final = 128 << 20
 GET_BYTES_MIN: Final = 100
 _UNITS_AT_ONCE: Final = 800
+# How much of the log the kernel is asked about at once.
 _WINDOW_BYTES: Final = 64 << 10
+_WINDOW_BYTES_BULK: Final = 1 << 20
 _RAM_UNKNOWN_BYTES: Final = 24 << 30
 
 _START: Final = Struct(">ii")
+_START_AS_ONE: Final = Struct(">q")
+_V1: Final = MAGIC_V1 & 0xFFFFFFFF
+_V2: Final = MAGIC_V2 & 0xFFFFFFFF
 
 # By tag code and extension unit; the code is None where the extension cannot be read. True: the message may be wanted.
 UnitFilter: TypeAlias = Callable[[int | None, ExtUnit | None], bool]
@@ -156,6 +165,7 @@ class Reading:
         if bulk:
             scan.bytes_max_in_memory = scan.bytes_max_on_disk = scan.bytes_max
             scan.count_max_in_memory = scan.count_max_on_disk = count_max
+            scan.window_bytes = _WINDOW_BYTES_BULK
         scan.run()
         return result
 
@@ -184,7 +194,9 @@ class Reading:
         is_cold = self._is_cold(segment, position, size, self._log.max_offset)
         return (segment.file, position, size) if is_cold else None
 
-    def _is_cold(self, segment: Segment, position: int, size: int, log_end: int) -> bool:
+    def _is_cold(
+        self, segment: Segment, position: int, size: int, log_end: int, window_bytes: int = _WINDOW_BYTES
+    ) -> bool:
         physical_offset = segment.start + position
         if physical_offset >= self._written_from and log_end - physical_offset <= self.memory_bytes:
             return False
@@ -195,7 +207,7 @@ class Reading:
         ):
             return False
         segment.view()
-        count = min(max(size, _WINDOW_BYTES), segment.wrote - position)
+        count = min(max(size, window_bytes), segment.wrote - position)
         if not segment.file.resident(position, count):
             return True
         self._resident_segment = segment
@@ -233,6 +245,8 @@ class _Scan:
         self.log_end: int = reading._log.max_offset
         self.segment: Segment | None = None
         self.skip_below: int = -1
+        self.full: bool = False
+        self.window_bytes: int = _WINDOW_BYTES
         self.last_physical: int = -1
         self.run_segment: Segment | None = None
         self.run_start: int = 0
@@ -259,13 +273,14 @@ class _Scan:
                 if files_left <= 0 or result.count:
                     break
                 file_end = self.queue.next_file_offset(self.next_offset)
+            before = self.next_offset
             units = self._read(at_once)
-            if not units:
+            if self.next_offset == before and not units:
                 if not result.count:
                     result.status = GetStatus.OFFSET_FOUND_NULL
                     self.next_offset = self.reading._corrected(self.next_offset, file_end)
                 break
-            more = self._take(units) and result.count < count_max
+            more = not self.full and self._take(units) and result.count < count_max
             if not result.count:
                 at_once = _UNITS_AT_ONCE
         self._end_run()
@@ -275,21 +290,102 @@ class _Scan:
             result.suggest_slave = result.behind_bytes > self.reading.memory_bytes
 
     def _read(self, count: int) -> list[_Unit]:
-        units: list[_Unit] = []
+        """The next units, without those at their start that could be taken at once."""
         queue = self.queue
         try:
-            if isinstance(queue, ConsumeQueue):
-                number = self.next_offset
-                data = queue.read(number, count)
-                for physical_offset, size, tags_code in UNIT.iter_unpack(data[: len(data) // UNIT_BYTES * UNIT_BYTES]):
-                    units.append((number, 1, physical_offset, size, tags_code))
-                    number += 1
-            else:
-                for unit in queue.read(self.next_offset, count):
-                    units.append((unit.base, unit.count, unit.physical_offset, unit.size, unit.tags_code))
+            if not isinstance(queue, ConsumeQueue):
+                found = queue.read(self.next_offset, count)
+                return [(unit.base, unit.count, unit.physical_offset, unit.size, unit.tags_code) for unit in found]
+            data = queue.read(self.next_offset, count)
         except FileNotFoundError:
             return []
+        if COMPILED and self.unit_filter is None and self.record_filter is None:
+            data = data[self._take_plain(data) :]
+            if self.full:
+                return []
+        units: list[_Unit] = []
+        number = self.next_offset
+        for physical_offset, size, tags_code in UNIT.iter_unpack(data[: len(data) // UNIT_BYTES * UNIT_BYTES]):
+            units.append((number, 1, physical_offset, size, tags_code))
+            number += 1
         return units
+
+    def _take_plain(self, data: bytes) -> int:
+        """Take units up to the first that is not simply a record in memory; how many bytes of `data` they are.
+
+        What `_take` would do with them, but without an object for each number and a call for each question.
+        """
+        result = self.result
+        reading = self.reading
+        memory_from: i64 = self.log_end - reading.memory_bytes
+        warm_from: i64 = 0 if self.loaded_units else max(memory_from, reading._written_from)
+        bytes_max_near: i64 = min(self.bytes_max, self.bytes_max_in_memory)
+        count_max_near: i64 = min(self.count_max, self.count_max_in_memory)
+        bytes_max_far: i64 = min(self.bytes_max, self.bytes_max_on_disk)
+        count_max_far: i64 = min(self.count_max, self.count_max_on_disk)
+        first = self.next_offset
+        end: i64 = min(len(data) // UNIT_BYTES, self.units_max - (first - self.offset)) * UNIT_BYTES
+        count: i64 = result.count
+        total: i64 = result.bytes
+        unpack_from = _START_AS_ONE.unpack_from
+        segment: Segment | None = None
+        view = memoryview(b"")
+        start: i64 = 0
+        wrote: i64 = 0
+        run_end: i64 = -1
+        resident_from: i64 = 0
+        resident_to: i64 = 0
+        last: i64 = self.last_physical
+        at: i64 = 0
+        while at < end:
+            place = i64_at(data, at)
+            size = i32_at(data, at + 8)
+            near = place >= memory_from
+            if count and (
+                count >= (count_max_near if near else count_max_far)
+                or total + size > (bytes_max_near if near else bytes_max_far)
+            ):
+                self.full = True
+                break
+            if segment is None or place < start or place >= start + wrote:
+                segment = reading._log.segments.find(place)
+                if segment is None:
+                    break
+                view = segment.view()
+                start = segment.start
+                wrote = segment.wrote
+                run_end = self.run_end if segment is self.run_segment else -1
+                resident_to = 0
+            position = place - start
+            record_end = position + size
+            if size < _START.size or record_end > wrote:
+                break
+            if place < warm_from and (position < resident_from or record_end > resident_to):
+                if self._is_cold(segment, position, size):
+                    break
+                resident_from = reading._resident_from
+                resident_to = reading._resident_to
+            head: i64 = unpack_from(view, position)[0]
+            if head != (size << 32 | _V1) and head != (size << 32 | _V2):
+                break
+            if position != run_end:
+                self._end_run()
+                self.run_segment = segment
+                self.run_start = position
+            run_end = record_end
+            self.run_end = record_end
+            last = place
+            count += 1
+            total += size
+            at += UNIT_BYTES
+        if at:
+            self._pass(first + at // UNIT_BYTES, last)
+            self.skip_below = -1
+            result.status = GetStatus.FOUND
+            result.count = count
+            result.bytes = total
+            result.queue_offsets.extend(range(first, self.next_offset))
+        return at
 
     def _take(self, units: list[_Unit]) -> bool:
         """Go through some units. False: the walk is over."""
@@ -310,7 +406,7 @@ class _Scan:
                 self._if_nothing(GetStatus.MESSAGE_WAS_REMOVING)
                 continue
             position = physical_offset - segment.start
-            if not self.loaded_units and self.reading._is_cold(segment, position, size, self.log_end):
+            if not self.loaded_units and self._is_cold(segment, position, size):
                 if not result.count:
                     self._collect_cold(units, number)
                 return False
@@ -323,6 +419,9 @@ class _Scan:
             else:
                 self._add(segment, position, size, number, inside)
         return True
+
+    def _is_cold(self, segment: Segment, position: int, size: int) -> bool:
+        return self.reading._is_cold(segment, position, size, self.log_end, self.window_bytes)
 
     def _pass(self, next_offset: int, physical_offset: int) -> None:
         self.next_offset = next_offset

@@ -212,7 +212,8 @@ def _store(spark: SparkSession, store: str, topics: list[str], wanted: Wanted) -
     rows = [
         (number, part.topic, part.queue_id, part.first, part.last)
         for number, one in enumerate(stores)
-        for part in one.queue_ranges(lambda topic: not topics or topic in topics, 64 << 20)
+        for share in one.queue_shares(lambda topic: not topics or topic in topics, 64 << 20)
+        for part in share
     ]
     ddl = "number INT, topic STRING, queue INT, first BIGINT, last BIGINT"
     parts = max(1, min(len(rows), spark.sparkContext.defaultParallelism * 4))
