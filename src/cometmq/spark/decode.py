@@ -63,6 +63,8 @@ _HEAD: Final = np.dtype(
         ("bodyLength", ">i4"),
     ]
 )
+# Without fields: those would be copied one by one.
+_HEAD_BYTES: Final = np.dtype((np.void, HEAD_BYTES))
 _SIZE: Final = Struct(">i")
 _HEX: Final = np.frombuffer(b"".join(b"%02X" % value for value in range(256)), np.uint16)
 
@@ -168,7 +170,7 @@ class Rows:
     def _fixed_fields(self) -> dict[str, npt.NDArray[Any]]:
         # Heads at every byte, of which those at `starts` are copied: five times as fast as a gather byte by byte.
         anywhere = max(0, len(self.octets) - HEAD_BYTES + 1)
-        heads = np.ndarray((anywhere,), _HEAD, self.octets, 0, (1,))[self.starts]
+        heads = np.ndarray((anywhere,), _HEAD_BYTES, self.octets, 0, (1,))[self.starts].view(_HEAD)
         fields = {name: heads[name].astype(heads[name].dtype.newbyteorder("=")) for name in _HEAD.names or ()}
         self.is_v6 = bool((fields["sysFlag"] & HOSTS_V6).any())
         self.bodies_at = self.starts + HEAD_BYTES
