@@ -13,12 +13,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from cometmq.spark.columns import COLUMNS, Column, arrow_schema, chosen, ddl
 from cometmq.spark.lake import Lake
 from cometmq.spark.options import Options
-from cometmq.spark.pruning import Pruning
+from cometmq.spark.pruning import Pruning, Pushes
 from cometmq.spark.storefiles import wanted_topics
 
 if TYPE_CHECKING:
@@ -99,13 +99,8 @@ class ArchiveReader(DataSourceReader):
                     yield batch.select(schema.names).cast(schema)
 
 
-class PushingReader(ArchiveReader):
-    """Prunes by filters; each is given back too, so that Spark checks every row itself."""
-
-    def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:  # noqa: N802 - Spark's name
-        for one in filters:
-            self.pruning.add(one)
-            yield one
+class PushingReader(Pushes, ArchiveReader):
+    """With `filterPushdown`."""
 
 
 def _options(given: Any) -> Options:

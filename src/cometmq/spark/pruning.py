@@ -5,10 +5,12 @@ Only used to leave partitions out. Spark checks every row against every filter a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from pyspark.sql.datasource import Filter
+
     from cometmq.spark.storeparts import LogRange, QueueRange
 
 _BOUNDS: Final[dict[str, Callable[[int], tuple[int | None, int | None]]]] = {
@@ -58,6 +60,17 @@ class Pruning:
             and _overlaps(self._queues, queue_id, queue_id + 1)
             and _overlaps(self._offsets, first, last)
         )
+
+
+class Pushes:
+    """Of a reader whose partitions filters prune. Each is given back too, so that Spark checks every row itself."""
+
+    pruning: Pruning
+
+    def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:  # noqa: N802 - Spark's name
+        for one in filters:
+            self.pruning.add(one)
+            yield one
 
 
 def _overlaps(bounds: list[tuple[int | None, int | None]], first: int, last: int) -> bool:

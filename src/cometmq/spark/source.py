@@ -18,7 +18,6 @@ from pyspark.sql.datasource import (
     DataSourceStreamReader,
     DataSourceStreamWriter,
     DataSourceWriter,
-    Filter,
     InputPartition,
 )
 
@@ -26,7 +25,7 @@ from cometmq.spark.columns import COLUMNS, Column, chosen, ddl
 from cometmq.spark.nearby import NEARBY_OPTIONS, near, read_near
 from cometmq.spark.offsets import Range, cut, shares
 from cometmq.spark.options import Options
-from cometmq.spark.pruning import Pruning
+from cometmq.spark.pruning import Pruning, Pushes
 from cometmq.spark.reading import PullOptions, check_loss, read_range
 from cometmq.spark.remote import CONNECTION_ALIASES, CONNECTION_OPTIONS, READER_GROUP, remote
 from cometmq.spark.starting import END_OPTIONS, START_OPTIONS, TOPIC_OPTIONS, ending, queues_of, starting
@@ -137,13 +136,8 @@ class CometReader(DataSourceReader):
         return read_partition(self.given, self.names, partition)
 
 
-class PushingReader(CometReader):
-    """Prunes by filters; each is given back too, so that Spark checks every row itself."""
-
-    def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:  # noqa: N802 - Spark's name
-        for one in filters:
-            self.pruning.add(one)
-            yield one
+class PushingReader(Pushes, CometReader):
+    """With `filterPushdown`."""
 
 
 def source_options(given: Any) -> Options:

@@ -24,12 +24,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from cometmq.errors import ConfigError
 from cometmq.spark.columns import COLUMNS, Column, chosen, ddl
 from cometmq.spark.options import Options
-from cometmq.spark.pruning import Pruning
+from cometmq.spark.pruning import Pruning, Pushes
 from cometmq.spark.storeparts import LogRange, QueueRange, StoreDirectory
 from cometmq.spark.topics import matching
 
@@ -133,13 +133,8 @@ class StoreReader(DataSourceReader):
         return _between(store.read(part, self.reading), options)
 
 
-class PushingReader(StoreReader):
-    """Prunes by filters; each is given back too, so that Spark checks every row itself."""
-
-    def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:  # noqa: N802 - Spark's name
-        for one in filters:
-            self.pruning.add(one)
-            yield one
+class PushingReader(Pushes, StoreReader):
+    """With `filterPushdown`."""
 
 
 def _options(given: Any) -> Options:
