@@ -108,7 +108,7 @@ def _fill_kafka(bench: Bench, filled: Filled, address: str) -> None:
 
 
 def scaling(bench: Bench, filled: Filled) -> None:
-    """The same rows in more pieces; one or two pieces hold several queues, which their task reads in turn."""
+    """The same rows in more pieces; where they are one or two, a task pulls from several queues in turn."""
     with filled.served() as namesrv:
         for count in (1, 2, 4, 8, 16):
             size = str(filled.count * (filled.size + 250) // count)
