@@ -175,6 +175,17 @@ def test_a_record_that_several_queues_name_is_a_row_of_each(tmp_path: Path) -> N
     assert sorted(rows) == sorted([*once, *once])
 
 
+def test_queues_without_messages_have_no_rows(read: Callable[..., DataFrame], tmp_path: Path) -> None:
+    root = copy_golden_store("clean", tmp_path / "store")
+    (unit_file,) = (root / "consumequeue" / golden_messages("clean")[0]["topic"] / "0").iterdir()
+    for topic, content in (("Zeros", bytes(unit_file.stat().st_size)), ("NoFile", None)):
+        (root / "consumequeue" / topic / "0").mkdir(parents=True)
+        if content:
+            (root / "consumequeue" / topic / "0" / unit_file.name).write_bytes(content)
+    assert read(root, subscribe="Zeros,NoFile").collect() == []
+    assert read(root, subscribe="Missing").collect() == []
+
+
 def test_a_worker_sets_aside_what_it_has_loaded_and_a_driver_does_not(spark: SparkSession) -> None:
     settle()
     assert gc.get_freeze_count() == 0

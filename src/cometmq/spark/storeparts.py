@@ -204,17 +204,16 @@ class StoreDirectory:
 
     def _grid(self, queues: list[tuple[str, int]], bytes_max: int) -> Ints:
         """Places in the log from before the first to behind the last message, close enough for shares of that size."""
-        ends = [self._ends_in_log(*queue) for queue in queues]
-        low, high = min((low for low, _ in ends), default=0), max((high for _, high in ends), default=0)
+        ends = [place for queue in queues for place in self._ends_in_log(*queue)]
+        low, high = min(ends, default=0), max(ends, default=0)
         count = min(_GRID_MAX, 8 * (-(-(high - low) // bytes_max) + 1))
         return np.unique(np.linspace(low, high + 1, count + 1).astype(np.int64))
 
-    def _ends_in_log(self, topic: str, queue_id: int) -> tuple[int, int]:
+    def _ends_in_log(self, topic: str, queue_id: int) -> list[int]:
+        """Where the first and the last message of a queue lie; nothing of an empty one."""
         first, last = self.unit_bounds(topic, queue_id)
-        if first == last:
-            return 1 << 62, 0
-        ends = [int(self.unit_slice(topic, queue_id, one, one + 1)["offset"][0]) for one in (first, last - 1)]
-        return ends[0], ends[1]
+        numbers = (first, last - 1) if first < last else ()
+        return [int(self.unit_slice(topic, queue_id, one, one + 1)["offset"][0]) for one in numbers]
 
     def log_ranges(self, bytes_max: int) -> Iterator[LogRange]:
         for start, _, size in self.log_files():
