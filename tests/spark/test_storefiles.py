@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import shutil
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -184,6 +185,50 @@ def test_queues_without_messages_have_no_rows(read: Callable[..., DataFrame], tm
             (root / "consumequeue" / topic / "0" / unit_file.name).write_bytes(content)
     assert read(root, subscribe="Zeros,NoFile").collect() == []
     assert read(root, subscribe="Missing").collect() == []
+
+
+def test_units_that_name_no_message_are_told_or_left_out(tmp_path: Path) -> None:
+    root = copy_golden_store("clean", tmp_path / "store")
+    topic = golden_messages("clean")[0]["topic"]
+    (unit_file,) = (root / "consumequeue" / topic / "0").iterdir()
+    units = bytearray(unit_file.read_bytes())
+    units[20:40] = struct.pack(">qiq", 0, 0x7FFFFFFF, 0)
+    unit_file.write_bytes(units)
+    store = StoreDirectory.at(str(root), "broker-a")
+
+    def offsets(skip_bad: bool) -> list[int]:
+        reading = Reading(COLUMNS, True, skip_bad, False, 8192, 16 << 20)
+        (share,) = store.queue_shares(lambda name: name == topic, 1 << 30)
+        rows = [row for batch in store.read_queues(share, reading) for row in batch.to_pylist()]
+        return [row["queueOffset"] for row in rows if row["queueId"] == 0]
+
+    recorded = map(identity, golden_messages("clean"))
+    everything = {offset for name, queue_id, offset in recorded if (name, queue_id) == (topic, 0)}
+    assert offsets(False) == sorted(everything - {1}), "a blank unit stands for a message that is not there"
+    units[40:60] = bytes(20)
+    unit_file.write_bytes(units)
+    with pytest.raises(StoreError, match=f"unit 2 of {topic} queue 0 .* is empty, .* rebuild the queue"):
+        offsets(False)
+    assert offsets(True) == sorted(everything - {1, 2})
+
+
+def test_log_files_that_are_deleted_after_planning_are_told(tmp_path: Path) -> None:
+    root = copy_golden_store("clean", tmp_path / "store")
+    store = StoreDirectory.at(str(root), "broker-a")
+    (share,) = store.queue_shares(lambda name: True, 1 << 30)
+    log, *_ = store.log_ranges(1 << 40)
+    min((root / "commitlog").iterdir()).unlink()
+
+    def read(skip_bad: bool) -> tuple[list[Any], list[Any]]:
+        reading = Reading(COLUMNS, True, skip_bad, False, 8192, 16 << 20)
+        return list(store.read_queues(share, reading)), list(store.read(log, reading))
+
+    with pytest.raises(StoreError, match="deleted meanwhile; read again"):
+        read(False)
+    reading = Reading(COLUMNS, True, False, False, 8192, 16 << 20)
+    with pytest.raises(StoreError, match="begins after 0 now: its oldest files were deleted meanwhile"):
+        list(store.read(log, reading))
+    assert read(True) == ([], []), "all messages were in that file"
 
 
 def test_a_worker_sets_aside_what_it_has_loaded_and_a_driver_does_not(spark: SparkSession) -> None:

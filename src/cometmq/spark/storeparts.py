@@ -187,7 +187,8 @@ class StoreDirectory:
             first, units = self.units(topic, queue_id)
             # Where something is missing in a queue its units say 0.
             at = np.searchsorted(np.maximum.accumulate(units["offset"].astype(np.int64)), grid)
-            weights += np.diff(np.append(0, np.cumsum(units["size"].astype(np.int64)))[at])
+            sizes = np.where(units["size"] == BLANK_SIZE, 0, units["size"]).astype(np.int64)
+            weights += np.diff(np.append(0, np.cumsum(sizes))[at])
             firsts.append(first)
             cuts.append(at)
         total = np.cumsum(weights)
@@ -239,6 +240,9 @@ class StoreDirectory:
         files = self.log_files()
         starts = [start for start, _, _ in files]
         for number in np.unique(np.searchsorted(starts, offsets, side="right") - 1).tolist():
+            if number < 0:
+                self._check_gone(int(offsets.min()), reading)
+                continue
             start, path, size = files[number]
             inside = (offsets >= start) & (offsets < start + size)
             with _Mapped(path) as data:
@@ -247,7 +251,7 @@ class StoreDirectory:
                         yield from self._decode(data, start, places[low:high], reading)
 
     def _units_of(self, part: QueueRange, reading: Reading) -> npt.NDArray[Any]:
-        """What the queue has of the range."""
+        """What the queue has of the range: units that name messages."""
         first = self.unit_bounds(part.topic, part.queue_id)[0]
         units = self.unit_slice(part.topic, part.queue_id, max(first, part.first), part.last)
         if not (units["size"] > 0).all():
@@ -259,19 +263,35 @@ class StoreDirectory:
                 f"{part.topic} queue {part.queue_id} of {self.root} begins at {first} now, {part.first} was planned: "
                 "its oldest files were deleted meanwhile; read again, or set badRecords=skip"
             )
-        return units
+        empty = units["size"] <= 0
+        if empty.any() and not reading.skip_bad:
+            number = max(first, part.first) + int(np.argmax(empty))
+            raise StoreError(
+                f"unit {number} of {part.topic} queue {part.queue_id} of {self.root} "
+                "is empty, and others behind it are not: rebuild the queue, read with split=log, or set badRecords=skip"
+            )
+        named: npt.NDArray[Any] = units[~empty & (units["size"] != BLANK_SIZE)]
+        return named
 
     def _read_log(self, part: LogRange, reading: Reading) -> Iterator[pa.RecordBatch]:
         settle()
         files = self.log_files()
         number = bisect_right([start for start, _, _ in files], part.first) - 1
         if number < 0:
-            raise StoreError(f"the log of {self.root} begins after {part.first} now: its oldest files were deleted")
+            self._check_gone(part.first, reading)
+            return
         start, path, size = files[number]
         with _Mapped(path) as data:
             end = min(size, part.last - start)
             for places in _walk(data, start, part.first - start, end, size, reading):
                 yield from self._decode(data, start, places, reading)
+
+    def _check_gone(self, place: int, reading: Reading) -> None:
+        if not reading.skip_bad:
+            raise StoreError(
+                f"the log of {self.root} begins after {place} now: its oldest files were deleted meanwhile; "
+                "read again, or set badRecords=skip"
+            )
 
     def _decode(
         self, data: memoryview, start: int, places: npt.NDArray[np.int64], reading: Reading
