@@ -57,11 +57,12 @@ class Batches:
         self.listener = Listener()
         spark.streams.addListener(self.listener)
 
-    def of(self, run: Callable[[], Any]) -> float:
-        """Seconds of the batches of the query that `run` starts and waits for."""
+    def begin(self) -> None:
         self.seconds.clear()
         self.ended.clear()
-        run()
+
+    def end(self) -> float:
+        """Seconds of the batches of the one query that ran since `begin`. Spark tells of them a little later."""
         self.ended.wait(30)
         return sum(self.seconds)
 
@@ -89,7 +90,6 @@ def _archive(bench: Bench, name: str, filled: Filled, namesrv: str, more: dict[s
     root = bench.scratch("archive")
 
     def run() -> None:
-        bench.scratch("archive")
         archive(bench.spark, namesrv=namesrv, topics=TOPIC, root=root, rows_per_batch=ROWS_PER_BATCH, **more)
 
     _drain(bench, name, filled, root, run, 1 + min(2, bench.args.rounds))
@@ -107,7 +107,6 @@ def parquet_sink(
     )
 
     def run() -> None:
-        bench.scratch("parquet")
         stream = bench.spark.readStream.format(kind).options(**options, maxOffsetsPerTrigger=ROWS_PER_BATCH).load()
         writer = stream.writeStream.format("parquet").option("path", target + "/data").option("compression", codec)
         writer.option("checkpointLocation", target + "/checkpoint").trigger(
@@ -120,12 +119,17 @@ def parquet_sink(
 
 
 def _drain(bench: Bench, name: str, filled: Filled, target: str, run: Callable[[], Any], times: int) -> None:
-    """A stream over the whole topic into files below `target`, often; the first warms up, unless it is alone."""
+    """A stream over the whole topic into files below `target`, often; the first warms up, unless it is alone. What the
+    one before has written is removed first, which is not counted.
+    """
     batches = Batches(bench.spark)
     timed, in_batches_s = Timed(), []
     for _ in range(times):
+        shutil.rmtree(target, ignore_errors=True)
+        batches.begin()
         with timed:
-            in_batches_s.append(batches.of(run))
+            run()
+        in_batches_s.append(batches.end())
     bench.spark.streams.removeListener(batches.listener)
     in_batches_s = in_batches_s[1:] or in_batches_s
     size = sum(path.stat().st_size for path in Path(target).glob("**/*.parquet"))
