@@ -1,7 +1,8 @@
 """Sparing a worker of Spark a look at everything it has loaded, after every task.
 
-Behind each task pyspark collects garbage, and looks for it among all objects of all modules: 40 ms, of a task that
-reads for 400. What is there when the first task begins to read stays as long as the process, so it is set aside.
+Behind each task pyspark collects garbage, and looks for it among all objects of all modules: 7 to 32 ms for 60,000 to
+90,000 objects, and hardly anything without them. What is there when the first task begins to read stays as long as the
+process, so it is set aside.
 """
 
 from __future__ import annotations
