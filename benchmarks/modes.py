@@ -1,6 +1,6 @@
 """What each promise costs: the same load against a broker in each mode of flush and replication.
 
-    python benchmarks/modes.py [MESSAGES]
+    python -m benchmarks.modes [MESSAGES]
 
 Servers are processes of their own on one machine and one disk; one sender sends messages of 1 KiB, each after the
 answer to the one before (`cometmq bench send --senders 1`), so that what is measured is the time that an ack takes, the
@@ -13,11 +13,14 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from tests.compat.harness import remoting
+from tests.compat.harness.processes import wait_until
+
+GET_HA_STATUS = 907
 MESSAGES = 1000
 ROUNDS = 3
 MODES = (
@@ -44,6 +47,8 @@ def server(log: Path, *arguments: str) -> Iterator[str]:
     finally:
         process.terminate()
         process.wait(30)
+        if process.stdout is not None:
+            process.stdout.close()
 
 
 def broker_arguments(directory: Path, namesrv: str, flush: str, role: str, broker_id: int) -> list[str]:
@@ -55,26 +60,37 @@ def broker_arguments(directory: Path, namesrv: str, flush: str, role: str, broke
         "brokerRole": role,
         "flushDiskType": flush,
         "mappedFileSizeCommitLog": 64 << 20,
-        "brokerFastFailureEnable": "false",
     }
     sets = [f"--set={key}={value}" for key, value in settings.items()]
     return ["broker", "-n", namesrv, "--log-level", "warning", *sets]
 
 
-def measure(flush: str, role: str, messages: int) -> tuple[float, float]:
+def measure(flush: str, role: str, messages: int, rounds: int) -> tuple[float, float]:
     """Median and 99th percentile of the time of one send, in ms."""
     with tempfile.TemporaryDirectory(dir=os.environ.get("COMETMQ_BENCH_DIR")) as name, ExitStack() as stack:
         directory = Path(name)
         names = stack.enter_context(server(directory / "namesrv.log", "nameserver", "--listen", "127.0.0.1:0",
                                            "--set", f"kvConfigPath={directory / 'kv.json'}"))  # fmt: skip
         namesrv = names.split("namesrv=")[1].split()[0]
-        stack.enter_context(server(directory / "master.log", *broker_arguments(directory, namesrv, flush, role, 0)))
+        master = stack.enter_context(
+            server(directory / "master.log", *broker_arguments(directory, namesrv, flush, role, 0))
+        )
         if role == "SYNC_MASTER":
             arguments = broker_arguments(directory, namesrv, flush, "SLAVE", 1)
             stack.enter_context(server(directory / "slave.log", *arguments))
-            time.sleep(3)  # until it follows
-        found = [load(namesrv, messages) for _ in range(ROUNDS)]
+            await_replica(master.split("broker=")[1].split()[0])
+        found = [load(namesrv, messages) for _ in range(rounds)]
         return min(one["p50_ms"] for one in found), min(one["p99_ms"] for one in found)
+
+
+def await_replica(master: str) -> None:
+    """Until it is counted as a copy: before that, SYNC_MASTER answers SLAVE_NOT_AVAILABLE at once."""
+
+    def follows() -> bool:
+        links = remoting.call(master, GET_HA_STATUS).json()["haConnectionInfo"]
+        return any(link["inSync"] and link["slaveAckOffset"] >= 0 for link in links)
+
+    wait_until(follows, f"the replica of {master}", 60)
 
 
 def load(namesrv: str, messages: int) -> dict[str, float]:
@@ -91,12 +107,18 @@ def load(namesrv: str, messages: int) -> dict[str, float]:
     return found
 
 
+def rows(messages: int, rounds: int = ROUNDS) -> Iterator[str]:
+    """The lines of the table, mode by mode."""
+    for flush, role in MODES:
+        median_ms, slow_ms = measure(flush, role, messages, rounds)
+        yield f"| {flush} | {role} | {median_ms:.2f} | {slow_ms:.2f} |"
+
+
 def main() -> int:
     messages = int(sys.argv[1]) if len(sys.argv) > 1 else MESSAGES
     print("| flush | role | p50, ms | p99, ms |\n|---|---|---|---|")
-    for flush, role in MODES:
-        median_ms, slow_ms = measure(flush, role, messages)
-        print(f"| {flush} | {role} | {median_ms:.2f} | {slow_ms:.2f} |", flush=True)
+    for row in rows(messages):
+        print(row, flush=True)
     return 0
 
 

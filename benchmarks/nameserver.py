@@ -4,8 +4,9 @@
 
 Each server gets one fake broker with 100 topics over a connection that stays open. The load is a process of its own:
 N connections, each with a fixed number of queries (request 105, JSON header) under way. It sends bytes that were made
-beforehand and counts answers by their length words, so it costs little beside any server. After a warm-up the servers
-take turns. Printed per server: the median over the rounds of queries a second and of server CPU (user + system,
+beforehand and counts answers by their length words, so it costs little beside any server. Each server is first asked a
+million times, and until three windows in a row agree within 5 %; then the servers take turns. All processes are in one
+scheduling group. Printed per server: the median over the rounds of queries a second and of server CPU (user + system,
 from /proc) a query, and both as ratios to RocketMQ's.
 
 The compiled build is measured if it exists (`make build/compiled/.ready`); Java needs what the compat tests need.
@@ -29,6 +30,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from benchmarks.windows import cpu_s, groups_of, until_agree
 from tests.compat.harness.build import ToolMissing
 from tests.compat.harness.processes import Child
 from tests.compat.harness.servers import CometNameServer, JavaNameServer
@@ -40,7 +42,6 @@ REPO = Path(__file__).resolve().parents[1]
 OVERLAY = REPO / "build" / "compiled"
 # Like RocketMQ's own start script, with a heap that fits a small machine and TLS off as on our side.
 JAVA_OPTIONS = ("-server", "-Xms1g", "-Xmx1g", "-Dtls.server.mode=disabled")
-TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 def topic_name(number: int) -> str:
@@ -125,11 +126,6 @@ class Subject:
     cpu_us: list[float] = field(default_factory=list)
 
 
-def cpu_s(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
-
-
 @contextmanager
 def registered(port: int) -> Iterator[None]:
     """A broker with its topics, as long as its connection is open."""
@@ -183,11 +179,20 @@ def measure(subject: Subject, options: argparse.Namespace, seconds: float) -> tu
     """Queries a second, and microseconds of server CPU a query."""
     command = [sys.executable, "-m", "benchmarks.nameserver", "--load", str(subject.port)]
     command += ["--connections", str(options.connections), "--depth", str(options.depth), "--seconds", str(seconds)]
-    cpu_before = cpu_s(subject.server.pid)
+    cpu_before = cpu_s([subject.server.pid])
     done = subprocess.run(command, cwd=REPO, capture_output=True, text=True, check=True)
-    cpu = cpu_s(subject.server.pid) - cpu_before
+    cpu = cpu_s([subject.server.pid]) - cpu_before
     answers = int(done.stdout)
     return answers / seconds, cpu * 1e6 / answers
+
+
+def warm(subject: Subject, options: argparse.Namespace) -> None:
+    def window() -> tuple[float, int]:
+        rate, _ = measure(subject, options, options.seconds)
+        return rate, round(rate * options.seconds)
+
+    if not until_agree(window):
+        print(f"NOT SETTLED: {subject.name}", file=sys.stderr)
 
 
 def subjects(directory: Path, overlay: Path) -> list[Subject]:
@@ -217,8 +222,11 @@ def run(options: argparse.Namespace) -> list[Subject]:
             subject.server.start()
             subject.port = int(str(getattr(subject.server, "address")).rpartition(":")[2])  # noqa: B009
             stack.enter_context(registered(subject.port))
+        groups = groups_of([os.getpid(), *(subject.server.pid for subject in measured)])
+        if len(groups) != 1:
+            raise SystemExit(f"the servers are in several scheduling groups: {', '.join(sorted(groups))}")
         for subject in measured:
-            measure(subject, options, options.warm_up)
+            warm(subject, options)
         for _ in range(options.rounds):
             for subject in measured:
                 rate, cpu = measure(subject, options, options.seconds)
@@ -245,7 +253,6 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="benchmarks.nameserver")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=4)
-    parser.add_argument("--warm-up", type=float, default=10)
     parser.add_argument("--connections", type=int, default=64)
     parser.add_argument("--depth", type=int, default=4)
     parser.add_argument("--overlay", type=Path, default=OVERLAY, help="where the compiled build is")

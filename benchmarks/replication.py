@@ -7,8 +7,9 @@
 
 For each make a master (SYNC_MASTER, two copies, ASYNC_FLUSH) and a replica, as processes on this machine:
 
-    sends      a Java producer with synchronous sends; a message counts when the answer was SEND_OK. CPU is that of the
-               whole process, master and replica apart
+    sends      a Java producer with synchronous sends, until a million messages have passed and three windows agree
+               within 5 %: those count. A message counts when the answer was SEND_OK. CPU is that of the whole process,
+               master and replica apart; all processes are in one scheduling group
     catch-up   an empty replica gets a log that was there before; the median of `--rounds`, with the CPU of both.
                Beside it what two plain processes move over the loopback in the same rounds with frames of the same
                1 MiB, and what the receiver does with them: nothing; writes them to a file; the same, and syncs that
@@ -34,6 +35,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+from benchmarks.windows import AGREEING, WARM_COUNT, Reading, between, cpu_s, groups_of, settle
 from cometmq.clock import ManualClock
 from cometmq.store.disk import OsDisk
 from cometmq.store.options import StoreOptions
@@ -50,15 +52,12 @@ SERVER_JVM = ("-Xms1g", "-Xmx1g", "-XX:+UseG1GC", "-Dtls.server.mode=disabled")
 GET_HA_STATUS = 907
 FRAME_BYTES = BACKLOG_FRAME_BYTES
 READ_BYTES = LANDING_BYTES
-WARM_UP_S = 8
 POLL_S = 0.02
-TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 SETTINGS: dict[str, object] = {
     "mappedFileSizeCommitLog": 1 << 30,
     "mappedFileSizeConsumeQueue": 6_000_000,
     "messageIndexEnable": False,
-    "brokerFastFailureEnable": False,
     "inSyncReplicas": 2,
     "haSendHeartbeatInterval": 500,
 }
@@ -100,6 +99,7 @@ class Figures:
     others: int = 0
     master_us: float = 0.0
     replica_us: float = 0.0
+    settled: bool = True
 
 
 def typical(rounds: list[CatchUp]) -> CatchUp:
@@ -109,11 +109,6 @@ def typical(rounds: list[CatchUp]) -> CatchUp:
         median(each.master_ms_per_mb for each in rounds),
         median(each.replica_ms_per_mb for each in rounds),
     )
-
-
-def cpu_s(broker: Broker) -> float:
-    fields = Path(f"/proc/{broker.pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) * TICK_S
 
 
 def make_broker(make: str, directory: Path, namesrv: str, **settings: object) -> Broker:
@@ -144,19 +139,29 @@ def measure_sends(make: str, directory: Path, namesrv: str, java: JavaShell, opt
         replica.start()
         wait_until(lambda: _has_replica(master), f"replica of {make}", 60)
         load = java.begin(LOAD, namesrv, topic, str(options.threads), str(options.body))
-        time.sleep(WARM_UP_S)
-        load.send("look")
-        first, master_s, replica_s = load.next(), cpu_s(master), cpu_s(replica)
-        time.sleep(options.seconds)
-        load.send("look")
-        last, master_s, replica_s = load.next(), cpu_s(master) - master_s, cpu_s(replica) - replica_s
+        groups = groups_of([os.getpid(), master.pid, replica.pid])
+        if len(groups) != 1:
+            raise SystemExit(f"the brokers are in several scheduling groups: {', '.join(sorted(groups))}")
+        others: list[int] = []
+        replicas: list[Reading] = []
+
+        def read() -> Reading:
+            load.send("look")
+            seen = load.next()
+            others.append(seen["others"])
+            at_s = seen["nanos"] / 1e9
+            replicas.append(Reading(seen["stored"], cpu_s([replica.pid]), 0.0, at_s))
+            return Reading(seen["stored"], cpu_s([master.pid]), 0.0, at_s)
+
+        settled = settle(read, options.seconds, WARM_COUNT)
         load.stop()
-    count = last["stored"] - first["stored"]
+    last = between(replicas[-1 - min(AGREEING, settled.windows)], replicas[-1])
     return Figures(
-        sends_per_s=count / (last["nanos"] - first["nanos"]) * 1e9,
-        others=last["others"] - first["others"],
-        master_us=master_s / max(1, count) * 1e6,
-        replica_us=replica_s / max(1, count) * 1e6,
+        sends_per_s=settled.whole.per_s,
+        others=others[-1] - others[-1 - min(AGREEING, settled.windows)],
+        master_us=settled.whole.server_us,
+        replica_us=last.server_us,
+        settled=settled.settled,
     )
 
 
@@ -192,11 +197,11 @@ def measure_catch_up(make: str, directory: Path, namesrv: str, store: Path, end:
             return count
 
         first = wait_until(received, "first bytes at the replica", 60)
-        began_s, master_s, replica_s = time.monotonic(), cpu_s(master), cpu_s(replica)
+        began_s, master_s, replica_s = time.monotonic(), cpu_s([master.pid]), cpu_s([replica.pid])
         while (now := received()) < end:
             time.sleep(POLL_S)
         took_s, moved_mb = time.monotonic() - began_s, (now - first) / 1e6
-        master_s, replica_s = cpu_s(master) - master_s, cpu_s(replica) - replica_s
+        master_s, replica_s = cpu_s([master.pid]) - master_s, cpu_s([replica.pid]) - replica_s
         return CatchUp(moved_mb / took_s, master_s / moved_mb * 1000, replica_s / moved_mb * 1000)
 
 
@@ -287,7 +292,7 @@ def measure_limit(how: str, count: int, path: Path) -> CatchUp:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=int, default=15)
+    parser.add_argument("--seconds", type=int, default=10, help="how long a window is")
     parser.add_argument("--threads", type=int, default=64)
     parser.add_argument("--body", type=int, default=1024)
     parser.add_argument("--log-mb", type=int, default=768)
@@ -327,7 +332,7 @@ def show_sends(figures: dict[str, Figures]) -> None:
     for make, row in figures.items():
         print(
             f"{make}: {row.sends_per_s:.0f} sends/s, not ok {row.others}, CPU of master {row.master_us:.1f} us, "
-            f"of replica {row.replica_us:.1f} us"
+            f"of replica {row.replica_us:.1f} us{'' if row.settled else ', NOT SETTLED'}"
         )
     if {"comet", "java"} <= figures.keys():
         ours, theirs = figures["comet"], figures["java"]

@@ -14,11 +14,12 @@
     scaling   live and store with 1 to 16 partitions
 
 Reads are one aggregate that touches what a consumer would: number of rows, bytes of bodies, last offset, keys, time.
-Our formats are asked for the columns that Kafka's source has (`columns`), and once for all 21. Each read is made once
-to start workers and warm the JVM, then `--rounds` times; the median and the best count, and the processor
-time of all processes together, which a busy machine disturbs less. Broker and Spark share the
-machine, as Kafka and Spark do. The archive is compared with Spark's own Parquet sink as a stream with a checkpoint
-that takes all there is in the same batches, once from our topic with the same columns, once from Kafka with its own.
+Our formats are asked for the columns that Kafka's source has (`columns`), and once for all 21. Each read is repeated
+until three in a row agree within 5 %, which warms Spark's JVM and Kafka's broker, and those three count: the median,
+the best, and the processor time of all processes together, which a busy machine disturbs less. Servers, Spark and this
+program are in one scheduling group. Broker and Spark share the machine, as Kafka and Spark do. The archive is compared
+with Spark's own Parquet sink as a stream with a checkpoint that takes all there is in the same batches, once from our
+topic with the same columns, once from Kafka with its own.
 
 Topics are filled once and kept in `--keep`. `--json` adds to what the file has, so that the parts can run one by one.
 """

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from benchmarks.spark_topics import Filled, kafka_jars
+from benchmarks.windows import AGREEING, agree
 from cometmq.spark import session
 from tests.compat.harness.build import REPO
 
@@ -22,11 +23,17 @@ if TYPE_CHECKING:
 # What Kafka's source has too: key, value, topic, partition, offset, timestamp.
 COLUMNS: Final = "topic,queueId,queueOffset,keys,body,storeTimestamp"
 
+RUNS_MAX: Final = 12
+
 Figure = dict[str, Any]
 
 
 class Timed:
-    """Seconds of several runs, and processor time of all processes in each. The first warms up, unless it is alone."""
+    """Seconds of several runs, and processor time of all processes in each; the last three count, if there are more.
+
+    A JVM is warm when runs agree (benchmarks/windows.py): `is_settled`. Spark's own and Kafka's broker's both compile
+    themselves while they run.
+    """
 
     def __init__(self) -> None:
         self._seconds: list[float] = []
@@ -48,11 +55,19 @@ class Timed:
 
     @property
     def seconds(self) -> list[float]:
-        return self._seconds[1:] or self._seconds
+        return (self._seconds[1:] or self._seconds)[-AGREEING:]
 
     @property
     def least_cpu_s(self) -> float:
-        return min(self._cpu_s[1:] or self._cpu_s)
+        return min((self._cpu_s[1:] or self._cpu_s)[-AGREEING:])
+
+    @property
+    def is_settled(self) -> bool:
+        return len(self._seconds) > AGREEING and agree(self.seconds)
+
+    @property
+    def runs(self) -> int:
+        return len(self._seconds)
 
 
 class Bench:
@@ -87,6 +102,8 @@ class Bench:
             "best_m_rows_per_s": round(filled.count / min(timed.seconds) / 1e6, 3),
             "mb_bodies_per_s": round(filled.count * filled.size / median / 1e6),
             "cpu_us_per_row": round(timed.least_cpu_s / filled.count * 1e6, 2),
+            "runs": timed.runs,
+            "settled": timed.is_settled,
             **more,
         }
         self.tell(f"{name}/{filled.size}", figure)
@@ -100,9 +117,9 @@ class Bench:
             self.args.json.write_text(json.dumps({**before, name: figure}, indent=1, sort_keys=True) + "\n")
 
     def read(self, name: str, make: Callable[[], DataFrame], aggregate: str, filled: Filled, rounds: int) -> None:
-        """Reads it once to warm up, then `rounds` times."""
+        """Reads it `rounds` times after a first one, and on until the last three agree."""
         timed = Timed()
-        for _ in range(rounds + 1):
+        while timed.runs < rounds + 1 or (rounds >= AGREEING and not timed.is_settled and timed.runs < RUNS_MAX):
             with timed:
                 row = make().selectExpr(*aggregate.split(", ")).collect()[0]
             assert row["rows"] == filled.count, (name, row)

@@ -37,7 +37,6 @@ FILES: Final = {
     "mappedFileSizeConsumeQueue": 6_000_000,
     "maxHashSlotNum": 5_000_000,
     "maxIndexNum": 20_000_000,
-    "brokerFastFailureEnable": False,
     "fileReservedTime": 1_000_000,
 }
 _WORDS: Final = (b"amber", b"birch", b"cedar", b"delta", b"ember", b"fjord", b"grove", b"haven", b"inlet", b"jetty")

@@ -1,7 +1,8 @@
-"""One measurement: a fresh pair of one make, a load on it, and what came of it.
+"""One measurement: a load on a broker that stays up for the whole run, and what came of it when it had settled.
 
 Messages are counted at the broker, by the ends of its queues or by what it gave to consumers, so it does not matter
-what a program believes; processor time is the broker's own, over the same seconds.
+what a program believes; processor time is the broker's own and, apart, that of the load programs, over the same
+windows. `benchmarks/windows.py` says when a load has settled.
 """
 
 from __future__ import annotations
@@ -12,16 +13,17 @@ import re
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from benchmarks.versus.loads import GROUP, LOADS, QUEUES, TOPIC, Load
+from benchmarks.versus.loads import LOADS, QUEUES, WARMER, Load
 from benchmarks.versus.results import Record
-from benchmarks.versus.sides import OVERLAY, ROOT, Side, side
+from benchmarks.versus.sides import OVERLAY, ROOT, Side
+from benchmarks.windows import WARM_COUNT, Reading, Settled, cpu_s, groups_of, settle
 from tests.compat.harness import remoting
 from tests.compat.harness.java import release
 from tests.compat.harness.processes import wait_until
@@ -31,74 +33,97 @@ PACKAGE: Final = "org.apache.rocketmq.example.benchmark."
 OURS: Final = ("paced", "own")
 FAILED: Final = re.compile(r"(?:Failed|Fail|failed\"): *(\d+)")
 FIRST_MESSAGE_S: Final = 60.0
-LOOK_S: Final = 0.25
-# Of a filled topic; the last messages of its queues come when the consumer is no longer busy.
-ENOUGH: Final = 0.95
 
 
-def measure(make: str, name: str, seconds: float, run: str, number: int) -> Record:
+def measure(on: Side, name: str, seconds: float, run: str, number: int, home: Path) -> Record:
     load = LOADS[name]
-    with tempfile.TemporaryDirectory(prefix="versus-") as place:
-        directory = Path(place)
-        with side(make, directory, dict(load.settings), load.slave) as on, ExitStack() as stack:
-            for address in on.addresses:
-                remoting.create_topic(address, TOPIC, queues=QUEUES)
-                remoting.create_group(address, GROUP)
-            if load.fill:
-                fill(on.namesrv, load.fill)
-            said = [stack.enter_context(program(*each, on=on, home=directory)) for each in load.programs]
-            per_s, cpu_us, window_s = watch(on, load, seconds)
-            median_us, high_us = latencies(said[0], window_s) if load.programs[0][0] == "paced" else (0.0, 0.0)
-            return Record(
-                run=run,
-                number=number,
-                load=name,
-                make=make,
-                per_s=per_s,
-                cpu_us=cpu_us,
-                resident_mib=on.resident_mib(),
-                private_mib=on.private_mib(),
-                ready_s=on.ready_s,
-                failed=sum(failures(each) for each in said),
-                p50_us=median_us,
-                p99_us=high_us,
-            )
+    topic, group = prepare(on, name, load, number)
+    if load.paced and on.handled < WARM_COUNT:
+        drive(on, replace(load, programs=WARMER, paced=False), topic, group, seconds, home)
+    settled, said = drive(on, load, topic, group, seconds, home)
+    median_us, high_us = latencies(said[0], round(settled.whole.seconds)) if load.paced else (0.0, 0.0)
+    return Record(
+        run=run,
+        number=number,
+        load=name,
+        make=on.make,
+        per_s=settled.whole.per_s,
+        cpu_us=settled.whole.server_us,
+        load_us=settled.whole.load_us,
+        windows=settled.windows,
+        settled=settled.settled,
+        resident_mib=on.resident_mib(),
+        private_mib=on.private_mib(),
+        ready_s=on.ready_s,
+        failed=sum(failures(each) for each in said),
+        p50_us=median_us,
+        p99_us=high_us,
+    )
 
 
-def watch(on: Side, load: Load, seconds: float) -> tuple[float, float, int]:
-    """Messages a second, processor time per message in us, and for how many whole seconds that was watched."""
+def prepare(on: Side, name: str, load: Load, number: int) -> tuple[str, str]:
+    """Topic and group of this round. A filled topic serves all rounds, each with a group that has read nothing."""
+    topic = f"Bench_{name}" if load.fill else f"Bench_{name}_{number}"
+    group = f"bench_{name}_{number}"
+    for address in on.addresses:
+        remoting.create_topic(address, topic, queues=QUEUES)
+        remoting.create_group(address, group)
+    missing = load.fill - on.sent(topic, QUEUES)
+    if missing > 0:
+        fill(on.namesrv, topic, missing)
+    os.sync()  # so that no load waits for what another one wrote
+    return topic, group
 
-    def done() -> int:
-        return on.read() if load.reads else on.sent(TOPIC, QUEUES)
 
-    before = 0 if load.reads else done()
-    wait_until(lambda: done() > before, f"a first message by {load.programs[0][0]}", FIRST_MESSAGE_S)
-    time.sleep(load.warm_s)
-    first, began_s, began_cpu_s = done(), time.monotonic(), on.cpu_s()
-    last, ended_s, ended_cpu_s = first, began_s, began_cpu_s
-    while ended_s - began_s < seconds and not (load.fill and last >= load.fill * ENOUGH):
-        time.sleep(min(LOOK_S, seconds) if load.fill else seconds)
-        last, ended_s, ended_cpu_s = done(), time.monotonic(), on.cpu_s()
-    if last <= first:
-        raise SystemExit(f"{on.make} did nothing in {seconds:g} s: {on.broker.log_tail()}")
-    took_s = ended_s - began_s
-    return (last - first) / took_s, (ended_cpu_s - began_cpu_s) / (last - first) * 1e6, int(took_s)
+def drive(on: Side, load: Load, topic: str, group: str, seconds: float, home: Path) -> tuple[Settled, list[Path]]:
+    """Runs the programs of a load until it has settled."""
+    with ExitStack() as stack:
+        before = on.read() if load.reads else 0
+        running = [stack.enter_context(program(each, topic, group, on, home)) for each in load.programs]
+        pids = [process.pid for process, _ in running]
+
+        def count() -> int:
+            return on.read() - before if load.reads else on.sent(topic, QUEUES)
+
+        def read() -> Reading:
+            return Reading(count(), on.cpu_s(), cpu_s(pids), time.monotonic())
+
+        began = count()
+        wait_until(lambda: count() > began, f"a first message by {load.programs[0][0]}", FIRST_MESSAGE_S)
+        groups = groups_of([os.getpid(), *on.pids, *pids])
+        if len(groups) != 1:
+            raise SystemExit(f"brokers and load are in several scheduling groups ({', '.join(sorted(groups))})")
+        said = [path for _, path in running]
+        settled = settle(
+            read,
+            load.window_s or seconds,
+            0 if load.paced or on.handled >= WARM_COUNT else WARM_COUNT,
+            value=(lambda _: latencies(said[0], int(seconds))[0]) if load.paced else (lambda window: window.per_s),
+            count_max=load.fill or None,
+        )
+        on.handled += count() - began
+        if settled.whole.count <= 0:
+            raise SystemExit(f"{on.make} did nothing in {settled.whole.seconds:g} s: {on.broker.log_tail()}")
+        return settled, said
 
 
 @contextmanager
-def program(name: str, *arguments: str, on: Side, home: Path) -> Iterator[Path]:
-    """Runs a program; gives the file with what it says."""
-    said = home / f"{name}.out"
+def program(
+    words: Sequence[str], topic: str, group: str, on: Side, home: Path
+) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
+    """Runs a program; gives its process and the file with what it says."""
+    name, *arguments = (word.format(group=group) for word in words)
+    said = home / f"{on.make}-{topic}-{name}.out"
     if name in OURS:
         target = on.addresses[0] if name == "paced" else on.namesrv
-        command = [sys.executable, "-m", f"benchmarks.versus.{name}", target, TOPIC, *arguments]
+        command = [sys.executable, "-m", f"benchmarks.versus.{name}", target, topic, *arguments]
     else:
-        common = ("-n", on.namesrv, "-t", TOPIC, "-ri", "1000")
+        common = ("-n", on.namesrv, "-t", topic, "-ri", "1000")
         command = release().command(PACKAGE + name, *common, *arguments, home=home, options=CLIENT_JVM)
     with said.open("w") as output:
         process = subprocess.Popen(command, stdout=output, stderr=output, cwd=ROOT, env=our_environment())
     try:
-        yield said
+        yield process, said
     finally:
         process.kill()
         process.wait()
@@ -108,9 +133,9 @@ def our_environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": f"{OVERLAY}{os.pathsep}{ROOT / 'src'}"}
 
 
-def fill(namesrv: str, count: int) -> None:
+def fill(namesrv: str, topic: str, count: int) -> None:
     """Puts messages in the topic, with our client, which is fast at it."""
-    command = [sys.executable, "-m", "benchmarks.filling", namesrv, TOPIC, str(count), "1024"]
+    command = [sys.executable, "-m", "benchmarks.filling", namesrv, topic, str(count), "1024"]
     subprocess.run(command, check=True, env=our_environment(), cwd=ROOT)
 
 

@@ -1,6 +1,6 @@
 """What was measured, kept in a JSON file that grows run by run, and the ratios that follow from it.
 
-    {"machine": "...", "records": [{run, number, load, make, per_s, cpu_us, ...}], "limits": [{...}]}
+    {"machine": "...", "records": [{run, number, load, make, per_s, cpu_us, load_us, ...}], "limits": [{...}]}
 
 A record is one make under one load in one round. Records of several runs add up; one that is measured again under the
 same run and round takes the place of the old one. A ratio is that of the medians, ours / RocketMQ's; its spread is
@@ -27,7 +27,12 @@ class Record:
     load: str
     make: str
     per_s: float
+    # Processor time per message: of the broker, and of the programs that load it.
     cpu_us: float
+    load_us: float
+    # How many windows the load ran, and whether the last three agreed.
+    windows: int
+    settled: bool
     resident_mib: float
     private_mib: float
     ready_s: float

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import socket
 import subprocess
@@ -18,11 +19,13 @@ from benchmarks.versus.driving import failures, latencies
 from benchmarks.versus.loads import GOALS, LOADS, MAIN
 from benchmarks.versus.results import Record, Results, load_file, ratio, save_file
 from benchmarks.versus.sides import ask
-from benchmarks.versus_java import parse
+from benchmarks.versus_java import by_settings, parse
 
 
 def record(make: str, per_s: float, cpu_us: float, number: int = 0, run: str = "a", load: str = "send64") -> Record:
-    return Record(run, number, load, make, per_s, cpu_us, 100.0, 20.0 if make == "comet" else 800.0, 1.0, 0)
+    return Record(
+        run, number, load, make, per_s, cpu_us, 33.0, 9, True, 100.0, 20.0 if make == "comet" else 800.0, 1.0, 0
+    )
 
 
 THREE = [
@@ -63,7 +66,9 @@ def test_a_round_that_is_measured_again_replaces_the_old_one() -> None:
 def test_the_table_says_which_goals_hold() -> None:
     table = report.table(Results(records=THREE))
     assert "1.82" in table
-    assert "holds" in table.splitlines()[1]
+    assert "MISSED" in table.splitlines()[1]
+    cheap = [record("java", 10_000, 50.0), record("comet", 20_000, 10.0)]
+    assert "holds" in report.table(Results(records=cheap)).splitlines()[1]
     dear = [record("java", 10_000, 50.0), record("comet", 20_000, 30.0)]
     assert "MISSED" in report.table(Results(records=dear)).splitlines()[1]
 
@@ -80,7 +85,8 @@ def test_the_section_replaces_what_is_between_the_marks(tmp_path: Path) -> None:
     assert text.startswith("before\n")
     assert text.endswith("\nafter\n")
     assert "old" not in text
-    assert "| send, 64 threads, 1 KiB | 20,000 | 11,000 | 1.82, 1.50-3.00 | 20.0 us against 44.0 us |" in text
+    row = "| 20.0 us, 44.0 us | **0.45**, 0.40-0.50 | 20,000, 11,000 | **1.82**, 1.50-3.00 | 33.0 us, 33.0 us |"
+    assert f"| send, 64 threads, 1 KiB {row}" in text
 
 
 def test_a_readme_without_marks_is_left_alone(tmp_path: Path) -> None:
@@ -101,7 +107,21 @@ def test_the_chart_is_a_picture_with_a_bar_for_each_path() -> None:
     root = ElementTree.fromstring(report.chart(Results(records=THREE)))
     bars = [rect for rect in root.iter("{http://www.w3.org/2000/svg}rect") if rect.get("x")]
     assert len(bars) == 1
-    assert "1.8 times, at 0.45 of the CPU" in "".join(root.itertext())
+    assert "0.45 of the CPU, at 1.82 times the rate" in "".join(root.itertext())
+
+
+def test_a_row_that_never_settled_says_so() -> None:
+    restless = [*THREE[:-1], dataclasses.replace(THREE[-1], settled=False, windows=24)]
+    assert "not settled: comet round 3 after 24 windows" in report.table(Results(records=restless))
+    assert "never agreed within 5 % in some round: send, 64 threads, 1 KiB" in report.section(
+        Results("2 cores", restless), "docs/bench.svg"
+    )
+
+
+def test_paths_that_need_the_same_settings_share_their_brokers() -> None:
+    assert by_settings(["send64", "sync64", "batch", "count2", "slave64"]) == [
+        ["send64", "batch"], ["sync64"], ["count2"], ["slave64"],
+    ]  # fmt: skip
 
 
 def test_every_goal_is_of_a_path_that_a_plain_run_measures() -> None:

@@ -91,7 +91,7 @@ class Child:
                 stderr=log,
                 cwd=self.directory,
                 env={**os.environ, **self.env},
-                start_new_session=True,
+                process_group=0,  # its own group for signals, the session and so the scheduling group of the tests
             )
         LIVE.append(self)
 

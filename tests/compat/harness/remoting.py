@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any, Self
 
 VERSION_5_5 = 513
+GET_MAX_OFFSET = 30
 TIMEOUT_S = 30.0
 
 
@@ -104,6 +105,11 @@ def committed(broker: str, group: str, topic: str, queue_id: int = 0) -> int:
     }
     answer = call(broker, 14, ext)
     return int(answer.ext["offset"]) if answer.code == 0 else -1
+
+
+def max_offset(broker: str, topic: str, queue_id: int) -> int:
+    """The end of a queue."""
+    return int(call(broker, GET_MAX_OFFSET, {"topic": topic, "queueId": queue_id}).ext["offset"])
 
 
 def create_topic(broker: str, topic: str, queues: int = 4, perm: int = 6, attributes: str = "") -> None:

@@ -68,7 +68,7 @@ class Scene:
         first = consume(java, self.namesrv.address, TOPIC, GROUP)
         first.take(MESSAGES)
         first.stop()  # commits at once; a running consumer does so every 5 s, the first time after 10 s
-        self.broker.await_committed(GROUP, TOPIC, 3, 3)
+        self.broker.await_all_committed(GROUP, TOPIC, queues=2)
         self.consumer = consume(java, self.namesrv.address, TOPIC, GROUP)
         wait_until(self._is_consuming, f"the consumer of the {make.name} scene")
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from tests.compat.harness.build import REPO
 from tests.compat.harness.java import QUICK, release
 from tests.compat.harness.processes import START_TIMEOUT_S, Child, free_ports, wait_until
-from tests.compat.harness.remoting import call, committed
+from tests.compat.harness.remoting import call, committed, max_offset
 
 Settings = Mapping[str, object]
 
@@ -135,6 +135,18 @@ class Broker(Child):
             return all(committed(self.address, group, topic, queue) == it for queue, it in enumerate(offsets))
 
         wait_until(are_there, f"offsets {offsets} of {group} in {topic}")
+
+    def await_all_committed(self, group: str, topic: str, queues: int) -> None:
+        """Until the group's offsets are the ends of all queues.
+
+        A producer that had to try again went on to the next queue, so nobody knows beforehand how many each one has.
+        """
+        ends = [max_offset(self.address, topic, queue) for queue in range(queues)]
+        try:
+            self.await_committed(group, topic, *ends)
+        except TimeoutError as error:
+            found = [committed(self.address, group, topic, queue) for queue in range(queues)]
+            raise TimeoutError(f"{error}; there were {found}") from None
 
     def write_settings(self) -> Path:
         conf = self.directory / f"{self.name}.conf"
