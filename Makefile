@@ -12,12 +12,14 @@ COMPILED := $(OVERLAY)/.ready
 # Directories too: deleting a module changes nothing else.
 SOURCES := $(shell find src -name '*.py' -o -type d ! -name __pycache__ ! -name '*.egg-info')
 CODE := setup.py $(wildcard src tests scripts benchmarks examples)
-SOAK_TESTS := $(wildcard tests/fuzz tests/crash tests/client/test_faults.py)
+SOAK_TESTS := $(wildcard tests/fuzz tests/crash tests/attack tests/client/test_faults.py)
+# No test of these starts a process or waits for a clock.
+QUICK_TESTS := tests/wire tests/broker/sql tests/broker/handlers tests/test_docs.py tests/test_layout.py tests/test_journey.py
 RUN ?= up --hello
 # Arguments for one run: make run ARGS='--data /var/lib/cometmq'
 ARGS ?=
 
-.PHONY: setup run test lint written compat bench soak mission clean docs demo gate
+.PHONY: setup run test verify quick lint written compat bench soak mission clean docs demo gate
 .DEFAULT_GOAL := test
 
 setup: $(SETUP)
@@ -69,12 +71,22 @@ demo: $(COMPILED) $(SPARK)
 	@mkdir -p build/demo
 	@PYTHONPATH=$(OVERLAY) $(PY) examples/orders_story.py --folder build/demo $(ARGS)
 
-# Each pass writes its section of the mission record.
-test: export COMETMQ_MISSION_RECORD := build/mission.json
+# The whole system once, real parts included. Each pass writes its section of the mission record.
+test verify: export COMETMQ_MISSION_RECORD := build/mission.json
 test: $(SPARK)
 	@$(MAKE) --no-print-directory --jobs=2 lint $(COMPILED)
 	@rm -f $(COMETMQ_MISSION_RECORD)
-	$(PY) scripts/check.py
+	$(PY) scripts/check.py test
+
+# What repeats it at length: the compiled build.
+verify: $(COMPILED) $(SETUP)
+	$(PY) scripts/check.py verify
+
+# Lint, types and the fast tests.
+quick: $(SPARK)
+	@$(VENV)/bin/ruff check --quiet $(CODE)
+	@$(VENV)/bin/mypy --strict $(CODE)
+	$(PY) -m pytest -q $(QUICK_TESTS)
 
 lint: $(SPARK)
 	@$(VENV)/bin/ruff check --quiet $(CODE)

@@ -20,7 +20,7 @@ SECTIONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     (
         "The client",
         "`from cometmq import Client`",
-        ("cometmq.client.client:Client", "cometmq.client.options:ClientOptions"),
+        ("cometmq.client.client:Client", "cometmq.client.options:ClientOptions", "cometmq.net.tls:ClientTls"),
     ),
     (
         "Producers",

@@ -1,13 +1,11 @@
-"""Runs the tests in lanes, two at a time; a test that fails is run once more, alone, before it counts.
+"""Runs the tests in lanes, two at a time.
 
-    lane 1    the source as it is, then the suites of hot modules with the compiled build, then Spark
-    lane 2    what waits for other programs most of the time: RocketMQ's in Java
+    check.py test      lane 1: the source as it is, then Spark; lane 2: beside RocketMQ's programs, which wait for each
+                       other most of the time
+    check.py verify    what repeats it at length: the suites of hot modules with the compiled build, in two lanes
 
-The first lane is seen as it runs, the second when it has ended. Many tests start real servers and wait for what they
-do. On a machine of two cores one of them runs out of time now and then, because of its neighbours. What fails a second
-time, with the machine to itself, is broken. The last lines name every test that needed its second chance, so that it is
-seen and mended; failures of more than `FEW` causes in one pass are no accident and get none. All tests that a shared
-fixture took with it are one cause.
+The first lane is seen as it runs, the second when it has ended. A test that fails has failed: none is run again. Many
+tests start real servers, so they wait for what those do and not for time to pass.
 """
 
 from __future__ import annotations
@@ -22,14 +20,14 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 OVERLAY = ROOT / "build" / "compiled"
-FEW = 8
-FAILED = 1  # what pytest returns when tests ran and some failed
 NO_TESTS = 5
 
-# The suites of hot modules, the client's send path among them; they run a second time against the compiled build.
+# The suites of hot modules, the client's send path among them; they run a second time, against the compiled build, in
+# two parts of about the same length.
+SEND_PATH = ("batching", "producer", "retries", "selectors", "traces", "window")
 HOT = (
-    *(f"tests/{name}" for name in ("wire", "net", "nameserver", "store", "broker")),
-    *(f"tests/client/test_{name}.py" for name in ("batching", "producer", "retries", "selectors", "traces", "window")),
+    ("tests/wire", "tests/net", "tests/nameserver", "tests/store"),
+    ("tests/broker", *(f"tests/client/test_{name}.py" for name in SEND_PATH)),
 )
 # Long tests that have seen the same code interpreted and learn nothing from its compiled form.
 ONCE = (
@@ -49,50 +47,32 @@ class Pass:
     arguments: list[str]
     environment: dict[str, str] = field(default_factory=dict)
     code: int = 0
-    failed: list[str] = field(default_factory=list)
-    causes: set[str] = field(default_factory=set)
 
     def run(self, folder: Path, is_seen: bool) -> None:
-        failures = folder / f"{self.name}.failures"
         log = folder / f"{self.name}.log"
         print(f"pass {self.name}: pytest {' '.join(self.arguments)}", flush=True)
         with open(log, "w") as file:
             output = None if is_seen else file
             command = [sys.executable, "-m", "pytest", *self.arguments]
-            environment = self._environment(COMETMQ_FAILURES=str(failures))
+            environment = {**os.environ, "COMETMQ_MISSION_PASS": self.name, **self.environment}
             self.code = subprocess.call(command, env=environment, stdout=output, stderr=subprocess.STDOUT)
-        lines = failures.read_text().splitlines() if failures.exists() else []
-        self.failed = [line.partition("\t")[2] for line in lines]
-        self.causes = {line.partition("\t")[0] for line in lines}
         if not is_seen:
             print(f"pass {self.name} ended:\n{log.read_text()}", flush=True)
 
-    def run_again(self) -> int:
-        options = [argument for argument in self.arguments if argument.startswith("-") and "ignore" not in argument]
-        command = [sys.executable, "-m", "pytest", *options, *self.failed]
-        return subprocess.call(command, env=self._environment(COMETMQ_AGAIN="1"))
-
-    def _environment(self, **more: str) -> dict[str, str]:
-        return {**os.environ, "COMETMQ_MISSION_PASS": self.name, **self.environment, **more}
-
 
 def check(lanes: list[list[Pass]]) -> int:
-    """0 if every pass went well, at the second try at the latest."""
+    """0 if every pass went well."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         others = [threading.Thread(target=_run_lane, args=(lane, folder, False)) for lane in lanes[1:]]
         for thread in others:
             thread.start()
-        _run_lane(lanes[0], folder, True)
+        for lane in lanes[:1]:
+            _run_lane(lane, folder, True)
         for thread in others:
             thread.join()
     verdict = 0
     for one in (one for lane in lanes for one in lane):
-        if one.code == FAILED and 0 < len(one.causes) <= FEW:
-            print(f"\nonce more, alone: {len(one.failed)} tests of pass {one.name}", flush=True)
-            one.code = one.run_again()
-            for test in one.failed:
-                print(f"{'failed again' if one.code else 'passed alone, look at it'}: {test}", flush=True)
         if one.code not in (0, NO_TESTS):
             print(f"pass {one.name} failed", flush=True)
             verdict = one.code
@@ -104,15 +84,19 @@ def _run_lane(lane: list[Pass], folder: Path, is_seen: bool) -> None:
         one.run(folder, is_seen)
 
 
-def plan() -> list[list[Pass]]:
-    plain = [Pass("interpreted", ["-q", "--durations=25", "tests", *(f"--ignore={folder}" for folder in APART)])]
-    if _is_compiled():
-        arguments = ["-q", "--durations=10", *(f"--deselect={test}" for test in ONCE), *HOT]
-        plain.append(Pass("compiled", arguments, {"PYTHONPATH": str(OVERLAY)}))
-    else:
+def plan(what: str) -> list[list[Pass]]:
+    if what == "test":
+        plain = Pass("interpreted", ["-q", "--durations=25", "tests", *(f"--ignore={folder}" for folder in APART)])
+        spark = Pass("spark", ["-q", "--durations=20", "tests/spark"])
+        return [[plain, spark], [Pass("java", ["-q", "--durations=40", "tests/compat"])]]
+    if not _is_compiled():
         print("NOT TESTED: the compiled build; there is none without a C compiler and Python headers", flush=True)
-    plain.append(Pass("spark", ["-q", "--durations=20", "tests/spark"]))
-    return [plain, [Pass("java", ["-q", "--durations=40", "tests/compat"])]]
+        return []
+    left_out = [f"--deselect={test}" for test in ONCE]
+    return [
+        [Pass(f"compiled-{number}", ["-q", "--durations=10", *left_out, *part], {"PYTHONPATH": str(OVERLAY)})]
+        for number, part in enumerate(HOT, 1)
+    ]
 
 
 def _is_compiled() -> bool:
@@ -125,4 +109,6 @@ def _is_compiled() -> bool:
 
 if __name__ == "__main__":
     os.chdir(ROOT)
-    sys.exit(check(plan()))
+    if len(sys.argv) != 2 or sys.argv[1] not in ("test", "verify"):
+        sys.exit("usage: check.py test|verify")
+    sys.exit(check(plan(sys.argv[1])))

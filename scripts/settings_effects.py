@@ -227,6 +227,8 @@ EFFECTS: Final[dict[str, str]] = {
     "deleteTopicWithBrokerRegistration": "a topic that is missing in a broker's registration is taken off its routes",
     "routeAnswerBytesMax": "bytes of ready answers kept for routes",
     "kvConfigBytesMax": "largest file of key values",
+    "kvConfigEntriesMax": "most namespaces and keys of key values",
+    "kvConfigValueCharsMax": "longest value of a key value",
     "tls.server.mode": "whether TLS is refused, allowed or required",
     "kvConfigPath": "the file of key values; empty: ~/namesrv/kvConfig.json",
     "scanNotActiveBrokerInterval": "how often silent brokers are looked for",

@@ -2,6 +2,7 @@
 
 import datetime
 import functools
+import ipaddress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,10 +41,11 @@ def authority(name: str = "authority") -> bytes:
 
 
 @functools.cache
-def pair(name: str, signed_by: str = "authority") -> Pair:
+def pair(name: str, signed_by: str = "authority", hosts: tuple[str, ...] = ("localhost", "127.0.0.1")) -> Pair:
+    """`hosts`: names and addresses for which it is made out."""
     authority_key, _ = _authority(signed_by)
     key = ec.generate_private_key(ec.SECP256R1())
-    certificate = _certificate(name, key, signed_by, authority_key, is_authority=False)
+    certificate = _certificate(name, key, signed_by, authority_key, is_authority=False, hosts=hosts)
     return Pair(
         certificate.public_bytes(serialization.Encoding.PEM),
         key.private_bytes(
@@ -58,6 +60,7 @@ def _certificate(
     issuer: str,
     issuer_key: ec.EllipticCurvePrivateKey,
     is_authority: bool,
+    hosts: tuple[str, ...] = (),
 ) -> x509.Certificate:
     builder = x509.CertificateBuilder(
         issuer_name=x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, issuer)]),
@@ -67,4 +70,13 @@ def _certificate(
         not_valid_before=BORN,
         not_valid_after=BORN + LIFE,
     ).add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
+    if hosts:
+        builder = builder.add_extension(x509.SubjectAlternativeName([_alternative(host) for host in hosts]), False)
     return builder.sign(issuer_key, hashes.SHA256())
+
+
+def _alternative(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)

@@ -14,6 +14,7 @@ class DirectPeer:
     def __init__(self, server: Server, port: int = 50_000) -> None:
         self.answers: list[Command] = []
         self.closed = False
+        self.is_paused = False
         self._port = port
         self._splitter = FrameSplitter()
         self.connection = Connection(server.endpoint, True)
@@ -21,6 +22,12 @@ class DirectPeer:
 
     def feed(self, data: bytes) -> None:
         self.connection.data_received(data)
+
+    async def feed_in_turn(self, data: bytes) -> None:
+        """As a loop would: nothing more while the connection waits for its turn."""
+        self.feed(data)
+        while self.is_paused:  # noqa: ASYNC110 - the connection says so, and no event
+            await asyncio.sleep(0)
 
     def send(self, command: Command) -> None:
         self.feed(encode(command))
@@ -45,9 +52,11 @@ class DirectPeer:
     def get_write_buffer_size(self) -> int:
         return 0
 
-    def pause_reading(self) -> None: ...
+    def pause_reading(self) -> None:
+        self.is_paused = True
 
-    def resume_reading(self) -> None: ...
+    def resume_reading(self) -> None:
+        self.is_paused = False
 
     def close(self) -> None:
         if not self.closed:

@@ -2,8 +2,7 @@
 
 A record is written only when COMETMQ_MISSION_RECORD names a file, which `make test` does; so a partial
 run never overwrites what the last full run showed. COMETMQ_MISSION_PASS names the section to replace;
-the sections of other passes stay. With COMETMQ_AGAIN set, tests run a
-second time and the section keeps the others. A marker with an id that is not in docs/mission.toml fails its test.
+the sections of other passes stay. A marker with an id that is not in docs/mission.toml fails its test.
 """
 
 import fcntl
@@ -20,11 +19,7 @@ from scripts.mission import Outcomes, read_areas, read_record
 class MissionRecorder:
     def __init__(self) -> None:
         self.known_rows = {row for area in read_areas() for row in area.rows}
-        self.rows: dict[str, Outcomes] = self._rows_so_far() if os.environ.get("COMETMQ_AGAIN") else {}
-
-    def _rows_so_far(self) -> dict[str, Outcomes]:
-        record = Path(os.environ.get("COMETMQ_MISSION_RECORD", "/nonexistent"))
-        return read_record(record).get(_pass_name(), {}) if record.exists() else {}
+        self.rows: dict[str, Outcomes] = {}
 
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
         unknown = [row for row in _marked_rows(item) if row not in self.known_rows]

@@ -1,0 +1,195 @@
+"""How hard the source is to find one's way in: python scripts/shape.py [-o json]
+
+    files a folder       the largest flat folders; a folder should read like a table of contents
+    one importer         modules that exactly one other module imports: candidates for merging
+    assembly             modules that broker/server.py imports
+    cycle                the largest group of modules that import each other, imports for types only included
+    lines                of source and of tests
+    visits               files, functions and changes of folder that one message takes, traced in an embedded cluster:
+                         a send, a delivery to a push consumer, a transaction
+
+Visits count calls into src/cometmq of all tasks of the process between the first line of the step and its end, client
+and servers together; what the servers do by the clock is in it too, a few functions.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import asyncio
+import json
+import sys
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+SOURCE: Final = ROOT / "src" / "cometmq"
+LARGEST: Final = 6
+
+
+# What the files say
+
+
+def modules() -> dict[str, Path]:
+    """Dotted name -> file."""
+    found = {}
+    for path in sorted(SOURCE.rglob("*.py")):
+        parts = ["cometmq", *path.relative_to(SOURCE).with_suffix("").parts]
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def imports(path: Path, known: set[str]) -> set[str]:
+    """Modules of ours that a file imports, for types too."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names if alias.name in known}
+        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            for alias in node.names:
+                inner = f"{node.module}.{alias.name}"
+                found |= {inner if inner in known else node.module} & known
+    return found
+
+
+def largest_cycle(graph: dict[str, set[str]]) -> list[str]:
+    """The largest strongly connected part, by Tarjan's algorithm."""
+    order: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    largest: list[str] = []
+
+    def visit(name: str) -> None:
+        nonlocal largest
+        order[name] = low[name] = len(order)
+        stack.append(name)
+        for target in sorted(graph[name]):
+            if target not in order:
+                visit(target)
+                low[name] = min(low[name], low[target])
+            elif target in stack:
+                low[name] = min(low[name], order[target])
+        if low[name] == order[name]:
+            at = stack.index(name)
+            part, stack[at:] = stack[at:], []
+            largest = max(largest, part, key=len)
+
+    for name in graph:
+        if name not in order:
+            visit(name)
+    return sorted(largest)
+
+
+def lines(folder: Path) -> int:
+    return sum(len(path.read_text(encoding="utf-8").splitlines()) for path in folder.rglob("*.py"))
+
+
+def static_figures() -> dict[str, Any]:
+    files = modules()
+    graph = {name: imports(path, set(files)) - {name} for name, path in files.items()}
+    importers = Counter(target for targets in graph.values() for target in targets)
+    folders = Counter(str(path.parent.relative_to(SOURCE.parent)) for path in files.values())
+    return {
+        "files a folder": dict(folders.most_common(LARGEST)),
+        "one importer": sum(1 for count in importers.values() if count == 1),
+        "assembly": len(graph["cometmq.broker.server"]),
+        "cycle": len(largest_cycle(graph)),
+        "lines": {"source": lines(SOURCE), "tests": lines(ROOT / "tests")},
+    }
+
+
+# What a message visits
+
+
+@dataclass
+class Visits:
+    files: set[str] = field(default_factory=set)
+    functions: set[tuple[str, str]] = field(default_factory=set)
+    folder_changes: int = 0
+    _folder: str = ""
+
+    def note(self, frame: FrameType, event: str, _: object) -> None:
+        name = frame.f_code.co_filename
+        if event != "call" or not name.startswith(str(SOURCE)) or "/testing/" in name:
+            return
+        key = (name, frame.f_code.co_qualname)
+        folder = name.rpartition("/")[0]
+        if key not in self.functions and folder != self._folder:
+            self.folder_changes += 1
+        self._folder = folder
+        self.files.add(name)
+        self.functions.add(key)
+
+    def figures(self) -> dict[str, int]:
+        return {"files": len(self.files), "functions": len(self.functions), "folder changes": self.folder_changes}
+
+
+@contextmanager
+def traced(into: Visits) -> Iterator[None]:
+    sys.setprofile(into.note)
+    try:
+        yield
+    finally:
+        sys.setprofile(None)
+
+
+async def visits() -> dict[str, dict[str, int]]:
+    from cometmq import StartFrom, Tx
+    from cometmq.testing import Cluster
+
+    found: dict[str, dict[str, int]] = {}
+
+    async def step(name: str, act: Callable[[], Awaitable[object]]) -> None:
+        await act()  # what only a first time does is not a message's way
+        seen = Visits()
+        with traced(seen):
+            await act()
+        found[name] = seen.figures()
+
+    async with Cluster(topics=["orders"], queues=1) as cluster, cluster.client() as client:
+        async with client.producer("shape") as producer:
+            await step("send", lambda: producer.send("orders", b"x", tag="a", keys="k"))
+            arrived: asyncio.Queue[bytes] = asyncio.Queue()
+            app = client.push_consumer("shape_c", start=StartFrom.LAST)
+
+            @app.on("orders")
+            async def handle(body: bytes) -> None:
+                arrived.put_nowait(body)
+
+            async def deliver() -> None:
+                await producer.send("orders", b"x")
+                await arrived.get()
+
+            async with app:
+                await step("send and push", deliver)
+        async with client.transaction_producer("shape_t", check=lambda _: Tx.COMMIT) as transactions:
+
+            async def transact() -> None:
+                async with transactions.begin("orders", b"x"):
+                    pass
+
+            await step("transaction", transact)
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="shape", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("-o", "--output", choices=["text", "json"], default="text")
+    options = parser.parse_args()
+    figures = static_figures() | {"visits": asyncio.run(visits())}
+    if options.output == "json":
+        print(json.dumps(figures, indent=1))
+        return 0
+    for name, value in figures.items():
+        shown = ", ".join(f"{key} {each}" for key, each in value.items()) if isinstance(value, dict) else value
+        print(f"{name:16} {shown}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
