@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from cometmq.client.transactions import Transaction as Transaction
     from cometmq.client.transactions import TransactionProducer as TransactionProducer
     from cometmq.client.transactions import Tx as Tx
+    from cometmq.net.tls import ClientTls as ClientTls
     from cometmq.wire.bodies import MessageQueue as MessageQueue
 
 # Public name -> the module that has it.
@@ -49,6 +50,7 @@ _PUBLIC = {
     "Admin": "cometmq.client.admin",
     "Batch": "cometmq.client.pulloptions",
     "Client": "cometmq.client.client",
+    "ClientTls": "cometmq.net.tls",
     "Codec": "cometmq.client.codecs",
     "ConsumeContext": "cometmq.client.consumehooks",
     "Consumer": "cometmq.client.iterator",

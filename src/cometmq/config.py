@@ -19,12 +19,12 @@ def _home_file(name: str) -> str:
 class NameServerConfig:
     """One name server process. Keys without a comment are RocketMQ's; the last group is our own."""
 
-    listen_port: int = setting("listenPort", 9876, most=65535)
+    listen_port: int = setting("listenPort", 9876, NEVER, most=65535)
     # RocketMQ listens on 0.0.0.0; a server without access control is only local until told otherwise.
-    bind_address: str = setting("bindAddress", "127.0.0.1")
-    idle_timeout_s: int = setting("serverChannelMaxIdleTimeSeconds", 120, least=1)
+    bind_address: str = setting("bindAddress", "127.0.0.1", NEVER)
+    idle_timeout_s: int = setting("serverChannelMaxIdleTimeSeconds", 120, least=1, most=86_400)
     shut_down_gracefully: bool = setting("enableShutdownGracefully", False)
-    shut_down_wait_s: int = setting("shutdownWaitTimeSeconds", 30)
+    shut_down_wait_s: int = setting("shutdownWaitTimeSeconds", 30, most=3_600)
 
     tls_mode: str = setting("tls.server.mode", "permissive", NEVER, choices=("disabled", "permissive", "enforcing"))
     tls_certificate_path: str = setting("tls.server.certPath", "", NEVER)
@@ -40,9 +40,9 @@ class NameServerConfig:
     rocketmq_home: str = setting("rocketmqHome", "", NEVER)
     config_black_list: str = setting("configBlackList", "configBlackList;configStorePath;kvConfigPath", NEVER)
 
-    route_requests_max: int = setting("clientRequestThreadPoolQueueCapacity", 50_000, least=1)
-    default_requests_max: int = setting("defaultThreadPoolQueueCapacity", 10_000, least=1)
-    scan_interval_ms: int = setting("scanNotActiveBrokerInterval", 5_000, least=1)
+    route_requests_max: int = setting("clientRequestThreadPoolQueueCapacity", 50_000, least=1, most=1_000_000)
+    default_requests_max: int = setting("defaultThreadPoolQueueCapacity", 10_000, least=1, most=1_000_000)
+    scan_interval_ms: int = setting("scanNotActiveBrokerInterval", 5_000, least=1, most=3_600_000)
 
     cluster_test: bool = setting("clusterTest", False)
     upstream_addresses: str = setting("rocketmq.namesrv.addr", "", NEVER)
@@ -54,12 +54,14 @@ class NameServerConfig:
     enable_all_topic_list: bool = setting("enableAllTopicList", True, NOW)
     enable_topic_list: bool = setting("enableTopicList", True, NOW)
     need_wait_for_service: bool = setting("needWaitForService", False, NOW)
-    wait_for_service_s: int = setting("waitSecondsForService", 45, NOW)
+    wait_for_service_s: int = setting("waitSecondsForService", 45, NOW, most=3_600)
     delete_topic_with_broker_registration: bool = setting("deleteTopicWithBrokerRegistration", False, NOW)
 
-    # Both bound what peers can make this process keep.
-    route_answer_bytes_max: int = setting("routeAnswerBytesMax", 64 << 20)
-    kv_bytes_max: int = setting("kvConfigBytesMax", 8 << 20, most=15 << 20)
+    # These bound what peers can make this process keep, so none of them may change them.
+    route_answer_bytes_max: int = setting("routeAnswerBytesMax", 64 << 20, NEVER)
+    kv_bytes_max: int = setting("kvConfigBytesMax", 8 << 20, NEVER, most=15 << 20)
+    kv_entries_max: int = setting("kvConfigEntriesMax", 10_000, NEVER, least=1, most=100_000)
+    kv_value_chars_max: int = setting("kvConfigValueCharsMax", 65_536, NEVER, least=1, most=1 << 20)
 
     @property
     def kv_file(self) -> Path:

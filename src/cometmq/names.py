@@ -13,6 +13,7 @@ depends on the request; None means the name is good.
 """
 
 import re
+from pathlib import Path
 from typing import Final
 
 from cometmq.errors import StoreError
@@ -20,12 +21,15 @@ from cometmq.errors import StoreError
 TOPIC_CHARS_MAX: Final = 127
 RETRY_TOPIC_CHARS_MAX: Final = 255
 GROUP_CHARS_MAX: Final = 120
+SERVER_NAME_CHARS_MAX: Final = 255
 # What Linux and macOS allow for one part of a path.
 PATH_PART_BYTES_MAX: Final = 255
 
 RETRY_PREFIX: Final = "%RETRY%"
 DLQ_PREFIX: Final = "%DLQ%"
 SYSTEM_PREFIX: Final = "rmq_sys_"
+# Of the topics with that prefix the only ones that clients write to: traces, by region.
+TRACE_DATA_PREFIX: Final = "rmq_sys_TRACE_DATA_"
 
 AUTO_CREATE_TOPIC: Final = "TBW102"
 SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
@@ -38,6 +42,10 @@ GIVEN_UP_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
 TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
 
 _ALLOWED: Final = re.compile(r"[%|\-_0-9A-Za-z]+", re.ASCII)
+_STRANGE: Final = re.compile(r"[^%|\-_.0-9A-Za-z]", re.ASCII)
+_NO_PARTS: Final = ("", ".", "..")
+READABLE_CHARS_MAX: Final = 80
+PATH_CHARS_MAX: Final = 4096
 _SEGMENT: Final = re.compile(r"[0-9]{20}", re.ASCII)
 
 # Producers may not write here: the broker keeps its own books in these topics.
@@ -72,6 +80,20 @@ def group_fault(group: str) -> str | None:
     return _fault("group", group, GROUP_CHARS_MAX)
 
 
+def server_name_fault(kind: str, name: str) -> str | None:
+    """Why `name` is not the name of a `kind` (broker, cluster, zone, or a topic that a broker registers), or None.
+
+    Wider than the rules for topics, since RocketMQ's default for a broker's name is that of its host, with dots.
+    """
+    if not name or name.isspace():
+        return f"the {kind} name is blank"
+    if len(name) > SERVER_NAME_CHARS_MAX:
+        return f"the {kind} name has {len(name)} characters, at most {SERVER_NAME_CHARS_MAX} are allowed"
+    if "/" in name or "\\" in name or ".." in name or name.startswith(".") or not name.isprintable():
+        return f"the {kind} name {name!r} has a slash, a backslash, a control character, two dots, or begins with one"
+    return None
+
+
 def _fault(kind: str, name: str, chars_max: int) -> str | None:
     if not name or name.isspace():
         return f"the {kind} name is blank"
@@ -85,6 +107,13 @@ def _fault(kind: str, name: str, chars_max: int) -> str | None:
 def is_system_topic(topic: str) -> bool:
     """Made and used by the servers themselves, on every cluster."""
     return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_PREFIX)
+
+
+def takes_no_sends(topic: str) -> bool:
+    """Only the broker itself writes to this topic: what is in it is believed."""
+    if topic in SEND_FORBIDDEN_TOPICS:
+        return True
+    return topic.startswith(SYSTEM_PREFIX) and not topic.startswith(TRACE_DATA_PREFIX)
 
 
 def retry_topic(group: str) -> str:
@@ -104,6 +133,24 @@ def path_part(name: str) -> str:
             f"name {name[:80]!r} cannot be a directory: 1 to {PATH_PART_BYTES_MAX} characters of % | - _ 0-9 A-Z a-z"
         )
     return name
+
+
+def readable_part(text: str) -> str:
+    """Any text inside the name of a file, for people to recognise it; what else is in the name makes it unique.
+
+    Names of brokers are host names, with dots, and a peer may call itself anything.
+    """
+    return _STRANGE.sub("_", text[:READABLE_CHARS_MAX])
+
+
+def place_below(root: Path, path: str) -> Path:
+    """A relative path that somebody wrote down, below `root`; anything that could leave it raises."""
+    parts = path.split("/")
+    if not path or "\0" in path or len(path) > PATH_CHARS_MAX or any(part in _NO_PARTS for part in parts):
+        raise StoreError(f"path {path[:80]!r} is not below {root}: it must be relative, without empty parts, . and ..")
+    if any(len(part.encode("utf-8", "surrogateescape")) > PATH_PART_BYTES_MAX for part in parts):
+        raise StoreError(f"path {path[:80]!r} has a part of more than {PATH_PART_BYTES_MAX} bytes")
+    return root.joinpath(*parts)
 
 
 def segment_name(start_offset: int) -> str:

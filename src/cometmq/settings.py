@@ -20,6 +20,7 @@ from cometmq.errors import CometError
 
 I32_MAX: Final = 2**31 - 1
 DIGITS_MAX: Final = 19
+TEXT_CHARS_MAX: Final = 16_384
 
 
 class Live(enum.Enum):
@@ -111,6 +112,8 @@ def _parse(rule: Setting, kind: type, text: str) -> Any:
         return _parse_bool(rule, text)
     if kind is int:
         return _parse_int(rule, text)
+    if len(text) > TEXT_CHARS_MAX:
+        raise SettingError(f"{rule.key} has {len(text)} characters, at most {TEXT_CHARS_MAX} are allowed")
     if rule.choices and text not in rule.choices:
         raise SettingError(f"{rule.key}={text[:80]} is not one of {', '.join(rule.choices)}")
     return text

@@ -45,7 +45,7 @@ class ClusterRoutes:
                 command = new_request(Request.GET_ROUTEINFO_BY_TOPIC, GetRoute(topic).encode())
                 answer = await self._broker.client.call(server, command, CALL_S)
                 if answer.code == Response.SUCCESS:
-                    return TopicRoute.decode(answer.body)
+                    return TopicRoute.decode_answer(answer.body)
                 failure = RequestError(answer.code, answer.remark or "no route")
             except CometError as error:
                 failure = error

@@ -100,6 +100,11 @@ class Delays:
         self.version = other.data_version
         self.confirm(dict(other.offset_table))
 
+    def resume(self, progress: dict[int, int]) -> None:
+        """Go on from here, with what was found out without a file."""
+        self.offsets = dict(progress)
+        self.confirm(dict(progress))
+
     def snapshot(self) -> Callable[[], bytes]:
         content = {"dataVersion": self.version, "offsetTable": dict(sorted(self._confirmed.items()))}
         return lambda: dumps_pretty(content)
@@ -153,6 +158,9 @@ class Delays:
             try:
                 if self._deliver_level(store, level):
                     more = True
+            except OSError as error:
+                log.error("paused delay level=%d for_s=%.0f cause=%s", level, PAUSE_AFTER_ERROR_S, error)
+                self._paused_until_s[level] = now_s + PAUSE_AFTER_ERROR_S
             except Exception:
                 log.exception("paused delay level=%d for_s=%.0f", level, PAUSE_AFTER_ERROR_S)
                 self._paused_until_s[level] = now_s + PAUSE_AFTER_ERROR_S

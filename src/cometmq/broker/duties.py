@@ -49,13 +49,15 @@ class Duties:
         self._periods = Periods(broker.clock)
         self._left_pops = PopRevival(broker)
         self._is_open: bool = False
+        self._pages: ColdPages | None = None
 
     def open(self) -> None:
         """Transactions and timers, as the store and the tables are now. StoreError or OSError: they cannot be read."""
         broker = self._broker
         pages = ColdPages(broker.store.reading.cold_range, broker.background.load_ranges)
-        broker.delays.pages = broker.transactions.pages = pages
+        broker.delays.pages = broker.transactions.pages = broker.popping.pages = self._pages = pages
         broker.delays.wake = self.deliver_delayed
+        broker.popping.wake = self._revive
         broker.transactions.open()
         if broker.config.timer_wheel_enabled:
             files = TimerFiles(broker.disk, broker.store.options)
@@ -70,6 +72,7 @@ class Duties:
         self.is_on = True
         self._start_delays()
         self._left_pops = PopRevival(self._broker)
+        self._left_pops.pages, self._left_pops.wake = self._pages, self._revive_left
         self._periods.every("pop", lambda: POP_REVIVE_S, self._revive, POP_REVIVE_S)
         self._periods.every("left pops", lambda: LEFT_POPS_S, self._revive_left, LEFT_POPS_S)
         self._start_transactions()

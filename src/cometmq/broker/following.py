@@ -9,6 +9,9 @@
     61        timer messages that wait      at once, a figure only
     60        progress of timers            when the log is there
 
+A topic that nobody here knows yet is made when the log brings its first message: should the master die before it has
+said how the topic is, its messages can be read. What the master then says replaces it.
+
 The last is asked for every 3 s, everything every 60 s, when a master is found, and when the log brings a message of a
 topic that nobody here knows: all from the port of the master that pulls do not reach. Nothing goes the other way, but
 see membership.py.
@@ -22,11 +25,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
+import msgspec
+
 from cometmq.broker.periods import Periods
+from cometmq.broker.rebuilding import rebuilt_topic
 from cometmq.errors import CometError, RequestError
 from cometmq.store import timerfollowing
 from cometmq.store.disk import DiskFull
@@ -40,6 +46,7 @@ from cometmq.wire.bodies import (
     MessageRequestModeTable,
     SubscriptionGroupTable,
     TimerCounts,
+    TopicConfig,
     TopicConfigTable,
 )
 from cometmq.wire.codes import REQUEST_NAMES, Request, Response
@@ -89,7 +96,9 @@ class Following:
         self._running: asyncio.Task[None] | None = None
         self._noting: asyncio.Task[None] | None = None
         self._log_end: int = 0
-        self._met: set[str] = set()
+        self._met: set[tuple[str, int]] = set()
+        # Topics that the log has brought since the master was last asked for all of them, with their queues.
+        self._made: dict[str, int] = {}
         self._everything_s: float = NEVER_S
         self._progress_s: float = NEVER_S
         self._log_failures = ThinnedLog(logger, broker.clock)
@@ -120,14 +129,28 @@ class Following:
         if address is not None and "master" in self._periods:
             self._look()
 
-    def met(self, topic: str) -> None:
-        """The log has brought a message of a topic that is not known here; ask for it soon, once."""
-        if topic in self._met:
+    def met(self, topic: str, queue_id: int = 0) -> None:
+        """The log has brought a message for a queue that is not known here: make it, and ask for it soon, once."""
+        if (topic, queue_id) in self._met:
             return
         if len(self._met) >= MET_MAX:
             self._met.clear()
-        self._met.add(topic)
+        self._met.add((topic, queue_id))
+        self._made[topic] = max(queue_id + 1, self._made.get(topic, 0))
+        self._make([topic])
         self._everything_s = self._progress_s = NEVER_S
+
+    def _make(self, topics: Iterable[str]) -> None:
+        table = self._broker.topics.table
+        wanted: list[TopicConfig] = []
+        for topic in topics:
+            known, queues = table.get(topic), self._made[topic]
+            if known is None:
+                wanted.append(rebuilt_topic(topic, queues, is_batch=topic in self._broker.store.queues.batch_topics))
+            elif known.read_queue_nums < queues:
+                wanted.append(msgspec.structs.replace(known, read_queue_nums=queues))
+        if wanted:
+            self._broker.topics.update(wanted)
 
     def _look(self) -> None:
         self._take_over()
@@ -187,12 +210,14 @@ class Following:
     # Parts
 
     async def _topics(self, master: str) -> None:
+        self._made.clear()
         table = await self._table(master, self._topic_page)
         own = self._broker.topics
         # A RocketMQ master that makes a topic meanwhile may give the new version with the old table.
         if table.data_version != own.data_version or table.topic_config_table.keys() != own.table.keys():
             logger.info("took over topics count=%d master=%s", len(table.topic_config_table), master)
             self._broker.topics.follow(table)
+            self._make(self._made)  # the master was asked before it had them
 
     async def _topic_page(
         self, master: str, start: int, version: DataVersion | None, so_far: TopicConfigTable | None

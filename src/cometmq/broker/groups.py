@@ -4,6 +4,8 @@ A group is made by its first use (heartbeat, pull, send back), if `autoCreateSub
 operator. Configurations are values, as in `topics`: a change puts another one in its place. With `enableLmq` every
 %LMQ% name is a group, which is never made and is in no file.
 
+`unsaved` has the groups that a crash would take, as in `topics`.
+
 The forbidden table bars a group from a topic: group -> topic -> bits, of which bit 2 means reading.
 
 The file is RocketMQ's subscriptionGroup.json:
@@ -54,6 +56,8 @@ class Groups:
         self.changes: int = 0
         # Whether there are light queues (`enableLmq`).
         self.has_light: bool = False
+        # Name -> the change with which the file will have it.
+        self.unsaved: dict[str, int] = {}
         self._config = config
         self._clock = clock
         self._on_change = on_change
@@ -103,6 +107,7 @@ class Groups:
         final = [self._with_attributes(group) for group in groups]
         for group in final:
             logger.info("update group=%s old=%s new=%s", group.group_name, self.table.get(group.group_name), group)
+            self._note_unsaved(group.group_name)
             self.table[group.group_name] = group
         self._raise_version()
 
@@ -186,7 +191,17 @@ class Groups:
         }
         return lambda: dumps_pretty(content)
 
+    def saved(self, changes: int) -> None:
+        """The file has the table as it was when `changes` was this."""
+        if self.unsaved:
+            self.unsaved = {name: needed for name, needed in self.unsaved.items() if needed > changes}
+
+    def _note_unsaved(self, name: str) -> None:
+        if name not in self.table:
+            self.unsaved[name] = self.changes + 1
+
     def _put(self, group: SubscriptionGroupConfig) -> None:
+        self._note_unsaved(group.group_name)
         self.table[group.group_name] = group
         self._raise_version()
 

@@ -57,7 +57,7 @@ class LiveSettings:
     async def _change(self, body: bytes) -> list[str]:
         async with self._changing:
             try:
-                wanted = properties_text.parse(body)
+                wanted = properties_text.parse_request(body)
             except WireError as error:
                 raise RequestError(Response.SYSTEM_ERROR, str(error)) from None
             refused = sorted(self._refused & wanted.keys())

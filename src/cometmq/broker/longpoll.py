@@ -14,8 +14,11 @@ arrival, time-out and a closing connection do to each other. One whose connectio
 or when it becomes ready.
 """
 
+from collections import deque
 from collections.abc import Callable
+from time import monotonic
 from typing import Final
+from weakref import WeakKeyDictionary
 
 from cometmq.broker.sql import Properties
 from cometmq.net.connection import Connection
@@ -26,6 +29,11 @@ from cometmq.wire.properties import decode_text
 SWEEP_MS: Final = 5_000
 # Pulls run again in one turn of the loop: a sweep may make ten thousands ready, and others want to be served too.
 WAKE_MAX: Final = 200
+WAKE_S_MAX: Final = 0.01
+# Property filters that one arrival tests for one connection; its other pulls are found by the next sweep.
+TESTS_MAX: Final = 32
+FILTER_CHARS_MAX: Final = 32_768
+FILTERS_OF_MAX: Final = 1_000
 
 TagMatch = Callable[[int], bool]
 PropertyMatch = Callable[[Properties], bool]
@@ -66,10 +74,29 @@ class LongPoll:
         self._soon: Callable[[Callable[[], None]], object] = soon
         self._queue_end: Callable[[str, int], int] = queue_end
         self._parked: dict[str, dict[int, list[Waiter]]] = {}
-        self._ready: list[Waiter] = []
+        # By address: those of one peer wait for each other, not for another's.
+        self._ready: dict[str, deque[Waiter]] = {}
+        self._waking: bool = False
         self._closed: bool = False
         # How many are parked.
         self.count: int = 0
+        # By address: the property filters of its parked pulls, which are kept as long as these are.
+        self._filters: dict[str, WeakKeyDictionary[PropertyMatch, int]] = {}
+
+    def may_filter(self, address: str, wants: PropertyMatch, chars: int) -> bool:
+        """Whether an address may park a pull with this filter of its own: a thousand of them are a large heap, and the
+        garbage collector stops the loop to look through it."""
+        filters = self._filters.get(address)
+        if filters is None:
+            if len(self._filters) >= FILTERS_OF_MAX:
+                self._filters = {it: those for it, those in self._filters.items() if len(those)}
+            filters = self._filters[address] = WeakKeyDictionary()
+        if wants in filters:
+            return True
+        if chars + sum(filters.values()) > FILTER_CHARS_MAX:
+            return False
+        filters[wants] = chars
+        return True
 
     def hold(self, waiter: Waiter) -> None:
         """Park a pull. If the queue grew since it was read, it becomes ready at once."""
@@ -104,6 +131,7 @@ class LongPoll:
             return
         staying: list[Waiter] = []
         table: dict[str, str] | None = None
+        tests: dict[Connection, int] = {}
         for waiter in waiters:
             matches = waiter.matches
             if next_offset <= waiter.header.queue_offset or (matches is not None and not matches(tag_code)):
@@ -112,7 +140,9 @@ class LongPoll:
             if waiter.wants is not None:
                 if table is None:
                     table = decode_text(properties)
-                if not waiter.wants(table):
+                tested = tests.get(waiter.connection, 0)
+                tests[waiter.connection] = tested + 1
+                if tested >= TESTS_MAX or not waiter.wants(table):
                     staying.append(waiter)
                     continue
             self._make_ready(waiter)
@@ -133,6 +163,14 @@ class LongPoll:
                         staying.append(waiter)
                 self._keep(topic, queue_id, waiters, staying)
 
+    def drop_evicted(self) -> None:
+        """Forget those that were answered to make room."""
+        for topic, queues in list(self._parked.items()):
+            for queue_id, waiters in list(queues.items()):
+                staying = [waiter for waiter in waiters if waiter.connection.is_kept(waiter.request)]
+                if len(staying) < len(waiters):
+                    self._keep(topic, queue_id, waiters, staying)
+
     def close(self) -> None:
         self._closed = True
         self.wake_all()
@@ -147,18 +185,31 @@ class LongPoll:
 
     def wake(self) -> None:
         """Run ready pulls again, some of them; the others, and what becomes ready meanwhile, by the next callback."""
-        ready = self._ready[:WAKE_MAX]
-        self._ready = self._ready[WAKE_MAX:]
-        if self._ready:
-            self._soon(self.wake)
-        for waiter in ready:
+        until_s = monotonic() + WAKE_S_MAX
+        ready = self._ready
+        count = min(WAKE_MAX, sum(map(len, ready.values())))
+        self._waking = True
+        for _ in range(count):
+            address = next(iter(ready))
+            waiters = ready.pop(address)
+            waiter = waiters.popleft()
+            if waiters:
+                ready[address] = waiters  # behind the other addresses
             if waiter.connection.is_open:
                 self._run_again(waiter)
+            if monotonic() > until_s:
+                break
+        self._waking = False
+        if ready:
+            self._soon(self.wake)
 
     def _make_ready(self, waiter: Waiter) -> None:
-        if not self._ready:
+        if not self._ready and not self._waking:
             self._soon(self.wake)
-        self._ready.append(waiter)
+        waiters = self._ready.get(waiter.connection.peer[0])
+        if waiters is None:
+            waiters = self._ready[waiter.connection.peer[0]] = deque()
+        waiters.append(waiter)
 
     def _keep(self, topic: str, queue_id: int, before: list[Waiter], staying: list[Waiter]) -> None:
         self.count -= len(before) - len(staying)

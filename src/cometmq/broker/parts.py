@@ -90,6 +90,6 @@ def body_of(kind: type[B], request: Command) -> B:
     if not request.body:
         raise RequestError(Response.SYSTEM_ERROR, f"request {request.code} has no body, {kind.__name__} is needed")
     try:
-        return kind.decode(request.body)
+        return kind.decode_request(request.body)
     except WireError as error:
         raise RequestError(Response.SYSTEM_ERROR, f"request {request.code} has a bad body: {error}") from None

@@ -18,11 +18,13 @@ from typing import TYPE_CHECKING, Final
 
 from cometmq import names
 from cometmq.broker.attributes import MESSAGE_TYPE
+from cometmq.broker.coldpages import ColdPages, Place
 from cometmq.broker.offsets import NONE
 from cometmq.broker.popwindows import Key, PopWindows, Window
 from cometmq.broker.systemtopics import PERM_READ, PERM_READ_WRITE
 from cometmq.store.puts import AppendRequest, copy_to
 from cometmq.store.results import GetResult, GetStatus, PutStatus
+from cometmq.thinned import ThinnedLog
 from cometmq.wire.message import StoredMessage, decode_records
 from cometmq.wire.properties import Property, find, with_property
 
@@ -74,7 +76,11 @@ class Wish:
 class Popping:
     def __init__(self, broker: Broker) -> None:
         self.windows = PopWindows()
+        # Without it a message that is not in memory is waited for; `wake` says that `revive` may go on.
+        self.pages: ColdPages | None = None
+        self.wake: Callable[[], object] = _nothing
         self._broker = broker
+        self._log_lost = ThinnedLog(logger, broker.clock)
 
     def pop(self, wish: Wish) -> None:
         """Fill the wish. With nothing but `cold`, its pages must be read first."""
@@ -210,6 +216,12 @@ class Popping:
         """Some of them. True: there are more, call again soon."""
         now_ms = self._broker.clock.now_ms()
         overdue = self.windows.overdue(now_ms, REVIVED_PER_TURN)
+        if self.pages is not None:
+            places = [place for key, offset, _ in overdue for place in self.places(key, [offset])]
+            if self.pages.wanted("popped", places, self.wake):
+                for key, offset, flight in overdue:
+                    self.windows.again(key, offset, flight, flight.due_ms)
+                return False
         for key, offset, flight in overdue:
             if self.put_again(key, offset, flight.popped_ms):
                 self._done(key, offset)
@@ -217,13 +229,18 @@ class Popping:
                 self.windows.again(key, offset, flight, now_ms + REVIVE_AGAIN_MS)
         return len(overdue) == REVIVED_PER_TURN
 
+    def places(self, key: Key, offsets: list[int]) -> list[Place]:
+        """Where in the log these messages of a queue are, as far as they are there."""
+        found = (self._broker.store.queue_entries(key.topic, key.queue_id, offset, 1) for offset in offsets)
+        return [entries[0][:2] for entries in found if entries]
+
     def put_again(self, key: Key, offset: int, popped_ms: int) -> bool:
         """False: the store refused it."""
         store = self._broker.store
         entries = store.queue_entries(key.topic, key.queue_id, offset, 1)
         message = store.message_at(entries[0][0], entries[0][1]) if entries else None
         if message is None:
-            logger.error("lost popped message topic=%s queue=%d offset=%d", key.topic, key.queue_id, offset)
+            self._log_lost.warning("lost popped message topic=%s queue=%d offset=%d", key.topic, key.queue_id, offset)
             return True
         topic = key.topic if key.topic.startswith(names.RETRY_PREFIX) else retry_topic(key.group, key.topic)
         self._broker.topics.create_in_send_back(topic, 1, PERM_READ_WRITE)
@@ -231,6 +248,9 @@ class Popping:
         if result.status == PutStatus.OK:
             self._broker.stats.put(topic, 0, 1, result.record_bytes)
         return result.status == PutStatus.OK
+
+
+def _nothing() -> None: ...
 
 
 def retry_topic(group: str, topic: str) -> str:

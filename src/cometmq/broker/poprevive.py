@@ -16,11 +16,16 @@ Nothing here writes such records: see popwindows.py.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from cometmq import names
+from cometmq.broker.coldpages import ColdPages, Place
 from cometmq.broker.offsets import NONE
 from cometmq.broker.popwindows import Key
+from cometmq.broker.topics import QUEUES_MAX
 from cometmq.errors import WireError
+from cometmq.thinned import ThinnedLog
 from cometmq.wire.json_dialect import loads
 from cometmq.wire.message import StoredMessage
 from cometmq.wire.properties import Property, decode
@@ -61,7 +66,11 @@ class _Reading:
 class PopRevival:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        # Without it a record that is not in memory is waited for.
+        self.pages: ColdPages | None = None
+        self.wake: Callable[[], object] = _nothing
         self._readings: dict[int, _Reading] = {}
+        self._log_skipped = ThinnedLog(logger, broker.clock)
 
     @property
     def topic(self) -> str:
@@ -77,13 +86,20 @@ class PopRevival:
             if reading is None and high > low:
                 saved = self._broker.offsets.query(GROUP, self.topic, queue_id)
                 reading = self._readings[queue_id] = _Reading(low if saved == NONE else min(max(saved, low), high))
-            if reading is not None:
-                more = self._read(reading, queue_id) or more
-                self._revive(reading, queue_id)
+            if reading is None:
+                continue
+            entries = self._broker.store.queue_entries(self.topic, queue_id, reading.position, PER_TURN)
+            if self._is_cold(f"notes of pops {queue_id}", [entry[:2] for entry in entries]):
+                continue  # what was acknowledged may be among these
+            more = self._read(reading, entries) or more
+            self._revive(reading, queue_id)
         return more
 
-    def _read(self, reading: _Reading, queue_id: int) -> bool:
-        entries = self._broker.store.queue_entries(self.topic, queue_id, reading.position, PER_TURN)
+    def _is_cold(self, walk: str, places: list[Place]) -> bool:
+        """Whether these have to be read from the disk first; a thread does, and `wake` is called then."""
+        return self.pages is not None and self.pages.wanted(walk, places, self.wake)
+
+    def _read(self, reading: _Reading, entries: list[tuple[int, int, int]]) -> bool:
         for physical_offset, record_bytes, _ in entries:
             message = self._broker.store.message_at(physical_offset, record_bytes)
             if message is not None:
@@ -101,17 +117,21 @@ class PopRevival:
                 reading.waiting[name] = _checkpoint(reading.position, name, record)
             elif kind in ("ack", "bAck"):
                 offsets = record["aol"] if kind == "bAck" else [record["ao"]]
-                reading.acked.setdefault(name, set()).update(int(offset) for offset in offsets)
+                reading.acked.setdefault(name, set()).update(_offset(offset) for offset in offsets[:COUNT_MAX])
         except (WireError, KeyError, TypeError, ValueError, AttributeError) as error:
-            logger.warning("skipped record of a pop physical_offset=%d cause=%r", message.physical_offset, error)
+            self._log_skipped.warning(
+                "skipped record of a pop physical_offset=%d cause=%r", message.physical_offset, str(error)[:200]
+            )
 
     def _revive(self, reading: _Reading, queue_id: int) -> None:
         now_ms = self._broker.clock.now_ms()
         for name, checkpoint in list(reading.waiting.items()):
             if now_ms < checkpoint.due_ms + PATIENCE_MS:
                 continue
-            left = checkpoint.offsets - reading.acked.get(name, set())
-            for offset in sorted(left):
+            left = sorted(checkpoint.offsets - reading.acked.get(name, set()))
+            if self._is_cold(f"popped {queue_id}", self._broker.popping.places(checkpoint.key, left)):
+                return
+            for offset in left:
                 if not self._broker.popping.put_again(checkpoint.key, offset, checkpoint.popped_ms):
                     return  # the store takes nothing now
                 checkpoint.offsets.discard(offset)
@@ -124,6 +144,16 @@ class PopRevival:
             self._broker.offsets.commit(GROUP, self.topic, queue_id, done, "revive")
 
 
+def _offset(number: Any) -> int:
+    offset = int(number)
+    if not 0 <= offset < 1 << 63:
+        raise ValueError("an offset outside of 64 bits")
+    return offset
+
+
+def _nothing() -> None: ...
+
+
 def _checkpoint(position: int, name: Name, record: dict[str, Any]) -> Checkpoint:
     count = int(record["n"])
     if not 0 <= count <= COUNT_MAX:
@@ -131,7 +161,10 @@ def _checkpoint(position: int, name: Name, record: dict[str, Any]) -> Checkpoint
     differences = [int(it) for it in record.get("d") or range(count)]
     bits = int(record.get("bm") or 0)
     start = int(record["so"])
-    offsets = {start + it for index, it in enumerate(differences[:count]) if not bits >> index & 1}
+    fault = names.topic_fault(name[0]) or names.group_fault(name[1])
+    if fault is not None or names.takes_no_sends(name[0]) or not 0 <= name[2] < QUEUES_MAX:
+        raise ValueError(f"a pop of queue {name[2]} of {name[0]!r}: {fault or 'no such queue is popped'}")
+    offsets = {_offset(start + it) for index, it in enumerate(differences[:count]) if not bits >> index & 1}
     key = Key(name[0], name[1], name[2])
     popped_ms = int(record["pt"])
     return Checkpoint(position, key, popped_ms, popped_ms + int(record["it"]), offsets)

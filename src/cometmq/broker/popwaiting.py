@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from cometmq.clock import Clock, Timer
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 SWEEP_S: Final = 0.02
 WAITERS_MAX: Final = 100_000
 WAITERS_PER_ROW_MAX: Final = 1_024
+SWEEP_S_MAX: Final = 0.005
 # How many of a row are served in one sweep, so that others have their turn.
 SERVED_PER_SWEEP: Final = 50
 
@@ -68,18 +70,32 @@ class PopWaiting:
             self._timer = self._clock.call_later(SWEEP_S, self._sweep)
         return True
 
+    def drop_evicted(self) -> None:
+        """Forget those that were answered to make room."""
+        for name, row in list(self._rows.items()):
+            staying = deque(waiter for waiter in row if waiter.connection.is_kept(waiter.request))
+            self.count -= len(row) - len(staying)
+            if staying:
+                self._rows[name] = staying
+            else:
+                del self._rows[name]
+
     def count_of(self, group: str, topic: str, queue_id: int) -> int:
         return len(self._rows.get((group, topic, queue_id), ()))
 
     def _sweep(self) -> None:
         self._timer = None
         now_ms = self._clock.now_ms()
+        until_s = monotonic() + SWEEP_S_MAX
         for name, row in list(self._rows.items()):
             self._let_go(row, now_ms)
             if row and self._has_more(*name):
-                self._serve_some(row)
-            if not row:
-                del self._rows[name]
+                self._serve_some(row, until_s)
+            del self._rows[name]
+            if row:
+                self._rows[name] = row  # behind those that this sweep may not come to
+            if monotonic() > until_s:
+                break
         if self._rows and not self._closed:
             self._timer = self._clock.call_later(SWEEP_S, self._sweep)
 
@@ -94,9 +110,9 @@ class PopWaiting:
             else:
                 row.append(waiter)
 
-    def _serve_some(self, row: deque[PopWaiter]) -> None:
+    def _serve_some(self, row: deque[PopWaiter], until_s: float) -> None:
         for _ in range(min(len(row), SERVED_PER_SWEEP)):
-            if not self._serve(row[0]):
+            if monotonic() > until_s or not self._serve(row[0]):
                 return
             row.popleft()
             self.count -= 1

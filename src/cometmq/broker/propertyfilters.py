@@ -32,6 +32,8 @@ logger = logging.getLogger(__name__)
 DEAD_AT_START_MS: Final = 30_000
 # Dead ones included; of these the one that died first makes room.
 FILTERS_MAX: Final = 10_000
+# A compiled expression takes fifty times its text.
+FILTER_CHARS_MAX: Final = 1 << 20
 
 
 class PropertyFilter:
@@ -62,6 +64,7 @@ class PropertyFilters:
         self._table: dict[str, dict[str, PropertyFilter]] = {}
         # How many there are; for reading.
         self.count: int = 0
+        self._chars: int = 0
 
     def find(self, group: str, topic: str) -> PropertyFilter | None:
         """With `compiled`; None if there is none, or none that can be compiled."""
@@ -132,11 +135,14 @@ class PropertyFilters:
             self.changes += 1
 
     def _make_room(self) -> bool:
-        if self.count < FILTERS_MAX:
+        if self.count < FILTERS_MAX and self._chars < FILTER_CHARS_MAX:
             return True
         dead = min((known for known in self._all() if known.dead_ms), key=lambda known: known.dead_ms, default=None)
         if dead is None:
-            logger.warning("refuse filter reason=%d are in use, which is the limit", FILTERS_MAX)
+            logger.warning(
+                "refuse filter reason=%d filters of %d characters are in use, the limits are %d and %d",
+                self.count, self._chars, FILTERS_MAX, FILTER_CHARS_MAX,
+            )  # fmt: skip
             return False
         self._remove(dead)
         return True
@@ -144,6 +150,7 @@ class PropertyFilters:
     def _add(self, new: PropertyFilter) -> None:
         self._table.setdefault(new.group, {})[new.topic] = new
         self.count += 1
+        self._chars += len(new.expression)
         self.changes += 1
 
     def _remove(self, known: PropertyFilter) -> None:
@@ -152,6 +159,7 @@ class PropertyFilters:
         if not topics:
             del self._table[known.group]
         self.count -= 1
+        self._chars -= len(known.expression)
         self.changes += 1
 
     def _all(self) -> Iterator[PropertyFilter]:
@@ -168,7 +176,7 @@ class PropertyFilters:
     def restore(self, content: bytes) -> None:
         table = FilterTable.decode(content)
         dead_ms = self._clock.now_ms() - DEAD_AT_START_MS
-        self._table, self.count = {}, 0
+        self._table, self.count, self._chars = {}, 0, 0
         for topic, filters in table.filter_data_by_topic.items():
             for group, data in filters.group_filter_data.items():
                 if data.expression_type != sql.TYPE or not data.expression:

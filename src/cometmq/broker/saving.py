@@ -3,6 +3,7 @@
     state.changes      goes up with every change
     Saver.poke()       begins to write if there is something newer than the file, unless a write is under way
     Saver.settle()     waits until all changes made so far are on disk
+    Saver.on_saved     is given `changes` as the file has it, after each write; `on_failed` why one failed
 
 The loop only takes a snapshot; encoding and writing happen in a thread. Changes during a write are written by one more
 write after it, however many they are. A write that fails is tried again every few seconds, and by whoever settles.
@@ -51,12 +52,15 @@ def load(state: Saved, path: Path) -> bool:
 class Saver:
     """Keeps the file of one table up to date. `written` counts the writes."""
 
-    def __init__(self, state: Saved, path: Path, clock: Clock) -> None:
+    def __init__(self, state: Saved, path: Path, clock: Clock, *, is_new: bool = False) -> None:
         self.path = path
         self.written = 0
+        self.on_saved: Callable[[int], object] = _ignore
+        self.on_failed: Callable[[StoreError], object] = _ignore
         self._state = state
         self._clock = clock
-        self._saved_changes = state.changes
+        # A file that is not there is written even if there is nothing to say: from then on its absence means a loss.
+        self._saved_changes = -1 if is_new else state.changes
         self._writing: asyncio.Task[StoreError | None] | None = None
         self._retry: Timer | None = None
 
@@ -98,9 +102,11 @@ class Saver:
                 changes = self._state.changes
                 await asyncio.to_thread(self._write, self._state.snapshot())
                 self._saved_changes = changes
+                self.on_saved(changes)
         except StoreError as error:
             logger.error("fail save file=%s error=%s", self.path, error)
             self._retry = self._clock.call_later(RETRY_S, self.poke)
+            self.on_failed(error)
             return error
         finally:
             self._writing = None
@@ -117,3 +123,6 @@ class Saver:
         if self._retry is not None:
             self._retry.cancel()
             self._retry = None
+
+
+def _ignore(_: object) -> None: ...

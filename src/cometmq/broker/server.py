@@ -29,12 +29,13 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from cometmq.broker import saving
+from cometmq.broker import rebuilding, saving, sql
 from cometmq.broker.clusterroutes import ClusterRoutes
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.delays import Delays
 from cometmq.broker.duties import Duties
 from cometmq.broker.escape import Escape
+from cometmq.broker.fences import Fences
 from cometmq.broker.following import Following
 from cometmq.broker.groups import Groups
 from cometmq.broker.handlers import HANDLERS, clients, pop
@@ -54,6 +55,7 @@ from cometmq.broker.registration import Registration
 from cometmq.broker.replication import HA_PORT_ABOVE, SYNC_MASTER, Replication, ha_port_of
 from cometmq.broker.requestmodes import RequestModes
 from cometmq.broker.sessions import Consumers, Producers
+from cometmq.broker.settling import GROUPS_FILE, TOPICS_FILE, Settling
 from cometmq.broker.stats import Stats
 from cometmq.broker.timers import Timers
 from cometmq.broker.topics import Topics
@@ -121,6 +123,8 @@ class Broker:
         self.topics: Topics = Topics(self._config, self.clock, self._topics_changed)
         self.groups: Groups = Groups(self._config, self.clock, self._groups_changed)
         self.offsets: Offsets = Offsets(self._config, self.clock)
+        self.settling: Settling = Settling(self)
+        self.fences: Fences = Fences()
         self.property_filters: PropertyFilters = PropertyFilters(self._config, self.clock)
         self.consumers: Consumers = Consumers(self._config, self.property_filters.retire)
         self.producers: Producers = Producers()
@@ -150,6 +154,8 @@ class Broker:
         )
         self.nameservers.on_master = self.membership.registered
         self.longpoll: LongPoll = LongPoll(partial(pull_again, self), self.soon, self._queue_end)
+        for family in self.families.values():
+            family.on_evict = self._drop_evicted
         self.server: Server = self._make_server(frozenset())
         self.fast_server: Server = self._make_server(MAIN_PORT_ONLY)
         self.started_ms: int = self.clock.now_ms()
@@ -162,6 +168,8 @@ class Broker:
         self.apply_settings()
 
         self._savers: dict[str, saving.Saver] = {}
+        # Files that were not there at the start.
+        self._missing: set[str] = set()
         self._periods: Periods = Periods(self.clock)
         self._born_hosts: dict[Connection, bytes] = {}
         # Asked about for every message; changed in place, because the store has it.
@@ -180,7 +188,10 @@ class Broker:
 
     async def start(self) -> None:
         self._loop = asyncio.get_running_loop()
+        if self.config.property_filter_enabled:
+            await asyncio.to_thread(sql.load)  # the first expression would stop the loop for it
         self._load_tables()
+        table_ms = self.topics.data_version.timestamp
         self.store = Store(
             self.settings.store_options,
             self.disk,
@@ -200,6 +211,9 @@ class Broker:
             self._load("delayOffset.json", self.delays)
             self._load("transactionMetrics", self.transactions.counts)
             self._load("timermetrics", self.timers.counts)
+            rebuilding.rebuild_tables(self, self._missing, table_ms)
+            if self.config.timer_wheel_enabled:
+                rebuilding.warn_of_timers(self.store)
             if self.is_replica:
                 timerfollowing.forget_own(self.disk, self.store.options)
             elif not self.nameservers.is_isolated:
@@ -216,7 +230,7 @@ class Broker:
             await self._close_store()
             raise
         for saver in self._savers.values():
-            saver.poke()  # system topics and groups that were missing
+            saver.poke()  # what was missing: files, system topics, groups
         self.stats.start(self.store)
         self._start_timers()
         await self.nameservers.start(self.address)
@@ -286,14 +300,20 @@ class Broker:
     # Tables and their files
 
     def _load_tables(self) -> None:
-        self._load("topics.json", self.topics)
+        self._load(TOPICS_FILE, self.topics)
         self.topics.make_system_topics()
         self._note_batch_topics(self.topics.table.values())
+        # Without its table the kind of a topic shows in where its queues are.
+        kept = self.disk.list_dirs(self.settings.store_options.path("batchconsumequeue"))
+        self._batch_topics.update(it for it in kept if it not in self.topics.table)
         self._load_offsets()
-        self._load("subscriptionGroup.json", self.groups)
+        self._load(GROUPS_FILE, self.groups)
         self.groups.make_built_in_groups()
         self._load("consumerFilter.json", self.property_filters)
         self._load("messageRequestMode.json", self.request_modes)
+        topics, groups = self._savers[TOPICS_FILE], self._savers[GROUPS_FILE]
+        topics.on_saved, groups.on_saved = self.settling.topics_saved, self.settling.groups_saved
+        topics.on_failed = groups.on_failed = self.settling.failed
 
     def _load_offsets(self) -> None:
         """With light queues RocketMQ has another file for all offsets; without that, those from before count."""
@@ -303,12 +323,16 @@ class Broker:
             for table in (self.topics, self.groups, self.offsets):
                 table.has_light = True
             self._load("lmqConsumerOffset.json", self.offsets)
+            if "lmqConsumerOffset.json" not in self._missing:
+                self._missing.discard(name)
             self._savers[name] = self._savers.pop("lmqConsumerOffset.json")
 
     def _load(self, name: str, state: saving.Saved) -> None:
         path = Path(self.settings.store_options.path("config", name))
-        saving.load(state, path)
-        self._savers[name] = saving.Saver(state, path, self.clock)
+        is_new = not saving.load(state, path)
+        if is_new:
+            self._missing.add(name)
+        self._savers[name] = saving.Saver(state, path, self.clock, is_new=is_new)
 
     async def _save_all(self) -> None:
         for saver in self._savers.values():
@@ -319,7 +343,7 @@ class Broker:
 
     async def settled(self) -> None:
         """Changes made so far are on disk, and name servers were told of them. StoreError if they cannot be saved."""
-        for name in ("topics.json", "subscriptionGroup.json", "consumerOffset.json"):
+        for name in (TOPICS_FILE, GROUPS_FILE, "consumerOffset.json"):
             await self._savers[name].settle()
         await self.nameservers.told()
 
@@ -334,11 +358,11 @@ class Broker:
         return self._savers[name].writing
 
     def _topics_changed(self, changed: Sequence[TopicConfig]) -> None:
-        if "topics.json" in self._savers:
+        if TOPICS_FILE in self._savers:
             if not changed:
                 self._batch_topics.clear()  # perhaps one was deleted
             self._note_batch_topics(changed or self.topics.table.values())
-            self._savers["topics.json"].poke()
+            self._savers[TOPICS_FILE].poke()
             self.nameservers.announce(changed)
 
     def _note_batch_topics(self, topics: Iterable[TopicConfig]) -> None:
@@ -349,8 +373,8 @@ class Broker:
                 self._batch_topics.discard(topic.topic_name)
 
     def _groups_changed(self) -> None:
-        if "subscriptionGroup.json" in self._savers:
-            self._savers["subscriptionGroup.json"].poke()
+        if GROUPS_FILE in self._savers:
+            self._savers[GROUPS_FILE].poke()
 
     # Messages
 
@@ -385,8 +409,11 @@ class Broker:
         return encode_offset_ids(self._id_prefix, result.physical_offset, result.lengths)
 
     def disk_use_text(self) -> str:
-        percent = self.disk.used_ratio(self.settings.store_options.root_dir) * 100
-        return f"disk of {self.settings.store_options.root_dir} is {percent:.0f} % full"
+        root = self.settings.store_options.root_dir
+        try:
+            return f"disk of {root} is {self.disk.used_ratio(root) * 100:.0f} % full"
+        except OSError as error:
+            return f"disk of {root} does not say how full it is: {error.strerror or error}"
 
     def uptime_ms(self) -> int:
         """Monotonic time: what deadlines and expiry are measured with."""
@@ -407,6 +434,8 @@ class Broker:
         """Request 25: change settings while running; gives the keys that nobody knows."""
         permission = self.config.broker_permission
         skipped = await self.settings.change(body)
+        if self.config.property_filter_enabled:
+            await asyncio.to_thread(sql.load)
         self.store.change(self.settings.store_options)
         self.apply_settings()
         self.topics.follow_settings()
@@ -425,6 +454,10 @@ class Broker:
         logger.critical("take no messages any more broker=%s cause=%s", self.config.broker_name, error)
 
     # Connections
+
+    def _drop_evicted(self) -> None:
+        self.longpoll.drop_evicted()
+        self.pop_waiting.drop_evicted()
 
     def on_close(self, connection: Connection) -> None:
         self._born_hosts.pop(connection, None)
@@ -467,8 +500,9 @@ class Broker:
         """Nobody puts on a replica; what the log brings is counted, without its size, which dispatch does not tell."""
         if not topic.startswith(LMQ_PREFIX):
             self.stats.put(topic, queue_id, 1, 0)
-            if topic not in self.topics.table:
-                self.following.met(topic)
+            known = self.topics.table.get(topic)
+            if known is None or queue_id >= known.read_queue_nums:
+                self.following.met(topic, queue_id)
         self.longpoll.arrived(topic, queue_id, next_offset, tag_code, store_time_ms, properties)
 
     def _delivered(self, topic: str, queue_id: int, record_bytes: int) -> None:

@@ -28,6 +28,10 @@ CONSUME_ACTIVELY: Final = "CONSUME_ACTIVELY"
 
 # Producers expire after this, whatever channelExpiredTimeout says.
 PRODUCER_EXPIRED_MS: Final = 120_000
+_NO_GROUPS: Final[frozenset[str]] = frozenset()
+# What pulls that carry their own subscription may leave behind, in entries and in bytes.
+SILENT_MAX: Final = 10_000
+SILENT_BYTES_MAX: Final = 16 << 20
 # How many members are looked at for one that can be written to.
 PICK_TRIES_MAX: Final = 3
 
@@ -77,7 +81,7 @@ class ConsumerGroup:
 
     __slots__ = (
         "name", "consume_type", "message_model", "consume_from_where",
-        "subscriptions", "members", "fingerprint", "notify",
+        "subscriptions", "members", "fingerprint", "notify", "kept_bytes",
     )  # fmt: skip
 
     def __init__(self, name: str) -> None:
@@ -89,6 +93,7 @@ class ConsumerGroup:
         self.members: dict[Link, Member] = {}
         self.fingerprint: int | None = None
         self.notify: bool = True
+        self.kept_bytes: int = 0
 
     def client_ids(self) -> list[str]:
         """Each once: allocation over a list with a client twice would leave queues without owner."""
@@ -128,6 +133,7 @@ class ConsumerGroup:
             logger.info("drop subscription group=%s topic=%s", self.name, topic)
             del self.subscriptions[topic]
             changed = True
+        self.kept_bytes = sum(known.kept_bytes for known in self.subscriptions.values())
         return changed
 
 
@@ -140,8 +146,9 @@ class Consumers:
         self._on_empty = on_empty
         self._groups_of: dict[Link, set[str]] = {}
         self._postponed: dict[str, Notice] = {}
-        # group -> topic -> (subscription, last seen): consumers that pull without heartbeats
-        self._silent: dict[str, dict[str, tuple[Subscription, int]]] = {}
+        # (group, topic) -> (subscription, last seen), the one not seen for longest first: pulls without heartbeats
+        self._silent: dict[tuple[str, str], tuple[Subscription, int]] = {}
+        self._silent_bytes = 0
 
     # Asking
 
@@ -157,13 +164,22 @@ class Consumers:
         found = self.table.get(group)
         subscription = found.subscriptions.get(topic) if found is not None else None
         if subscription is None:
-            silent = self._silent.get(group, {}).get(topic)
+            silent = self._silent.get((group, topic))
             subscription = silent[0] if silent is not None else None
         return subscription
 
     def subscribers(self, topic: str) -> list[str]:
         """Groups with a live member that subscribe to the topic."""
         return sorted(name for name, group in self.table.items() if topic in group.subscriptions)
+
+    def count_groups(self, link: Link, and_also: set[str]) -> int:
+        """Of how many groups the connection would be a member with these."""
+        return len(self._groups_of.get(link, _NO_GROUPS) | and_also)
+
+    def kept_bytes(self, link: Link, but: set[str]) -> int:
+        """What subscriptions take in the groups of a connection, without these groups."""
+        names = self._groups_of.get(link, _NO_GROUPS)
+        return sum(self.table[name].kept_bytes for name in names if name not in but)
 
     # Changes
 
@@ -242,17 +258,20 @@ class Consumers:
 
     def note_pull(self, group: str, topic: str, subscription: Subscription, now_ms: int) -> None:
         """A pull that carries its own subscription: keeps the consumer visible to administration."""
-        topics = self._silent.get(group)
-        if topics is None:
-            topics = self._silent[group] = {}
-        topics[topic] = (subscription, now_ms)
+        self._forget_pull((group, topic))
+        self._silent[group, topic] = (subscription, now_ms)
+        self._silent_bytes += subscription.kept_bytes
+        while len(self._silent) > SILENT_MAX or self._silent_bytes > SILENT_BYTES_MAX:
+            self._forget_pull(next(iter(self._silent)))
+
+    def _forget_pull(self, key: tuple[str, str]) -> None:
+        known = self._silent.pop(key, None)
+        if known is not None:
+            self._silent_bytes -= known[0].kept_bytes
 
     def _expire_pulls(self, limit_ms: int) -> None:
-        for group, topics in list(self._silent.items()):
-            for topic in [topic for topic, (_, seen_ms) in topics.items() if seen_ms < limit_ms]:
-                del topics[topic]
-            if not topics:
-                del self._silent[group]
+        for key in [key for key, (_, seen_ms) in self._silent.items() if seen_ms < limit_ms]:
+            self._forget_pull(key)
 
     # Notices that are sent together (realTimeNotifyConsumerChange=false)
 
@@ -317,6 +336,10 @@ class Producers:
             logger.warning("expire producer group=%s peer=%s", group, link.peer_text)
             self.unregister(group, link)
         return list({link for _, link in expired})
+
+    def count_groups(self, link: Link, and_also: set[str]) -> int:
+        """Of how many groups the connection would be a member with these."""
+        return len(self._groups_of.get(link, _NO_GROUPS) | and_also)
 
     def find(self, client_id: str) -> Link | None:
         """The connection of a client, as for the reply to its request."""

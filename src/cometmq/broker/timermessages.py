@@ -127,7 +127,7 @@ def read(message: StoredMessage) -> TimerMessage | None:
     queue_id = find(text, Property.REAL_QID) or ""
     if not (_NUMBER.fullmatch(out_ms) and _NUMBER.fullmatch(queue_id) and 0 <= int(queue_id) < 1 << 31):
         return None
-    if topic in names.SEND_FORBIDDEN_TOPICS or topic == names.TIMER_TOPIC or names.topic_fault(topic):
+    if names.takes_no_sends(topic) or names.topic_fault(topic):
         return None
     return TimerMessage(message, text, int(out_ms), topic, int(queue_id))
 

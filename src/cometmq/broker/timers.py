@@ -169,10 +169,12 @@ class Timers:
             return False
         try:
             return act()
+        except OSError as error:
+            log.error("paused timers act=%s for_s=%.0f cause=%s", name, PAUSE_AFTER_ERROR_S, error)
         except Exception:
             log.exception("paused timers act=%s for_s=%.0f", name, PAUSE_AFTER_ERROR_S)
-            self._paused_until_s[name] = now_s + PAUSE_AFTER_ERROR_S
-            return False
+        self._paused_until_s[name] = now_s + PAUSE_AFTER_ERROR_S
+        return False
 
     def _follow_clock(self) -> None:
         now_ms = self.files.floor(self._clock.now_ms())
@@ -465,6 +467,8 @@ class Timers:
                 self._written(flush)
         except DiskFull as error:
             log.error("lost what was not saved of timers, it is made again at the start error=%s", error)
+        except OSError as error:
+            self._store.fail(error)
         self.files.close()
 
 

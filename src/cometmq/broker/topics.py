@@ -5,6 +5,9 @@
     operator           update, delete
     light queue        never made and in no file: with `enableLmq` every %LMQ% name is a topic of one queue
 
+`unsaved` has the topics of which a crash would take something that readers need: settling.py holds back what is sent to
+them. Whoever saves the table calls `saved`.
+
 A `TopicConfig` in the table is a value: a change puts another one in its place, so that whoever holds one sees no half
 change. Every change raises `changes`, makes a new data version, and is told to `on_change` with the topics that name
 servers must hear of at once; a deletion they learn from the next full registration.
@@ -54,6 +57,8 @@ class Topics:
         self.changes: int = 0
         # Whether there are light queues (`enableLmq`).
         self.has_light: bool = False
+        # Name -> the change with which the file will have it as readers need it.
+        self.unsaved: dict[str, int] = {}
         self._config = config
         self._clock = clock
         self._on_change = on_change
@@ -159,7 +164,9 @@ class Topics:
         """Create or replace; all of them are one change."""
         updated = list(topics)
         for topic in updated:
-            logger.info("update topic=%s old=%s new=%s", topic.topic_name, self.table.get(topic.topic_name), topic)
+            old = self.table.get(topic.topic_name)
+            logger.info("update topic=%s old=%s new=%s", topic.topic_name, old, topic)
+            self._note_unsaved(old, topic)
             self.table[sys.intern(topic.topic_name)] = topic
         self._raise_version(updated)
 
@@ -227,7 +234,18 @@ class Topics:
         content = {"dataVersion": self.data_version, "topicConfigTable": self.table.copy()}
         return lambda: dumps_pretty(content)
 
+    def saved(self, changes: int) -> None:
+        """The file has the table as it was when `changes` was this."""
+        if self.unsaved:
+            self.unsaved = {name: needed for name, needed in self.unsaved.items() if needed > changes}
+
+    def _note_unsaved(self, old: TopicConfig | None, new: TopicConfig) -> None:
+        """Before the change is counted: what a reader needs of a topic is that it is there, its queues and its perm."""
+        if old is None or _for_readers(old) != _for_readers(new):
+            self.unsaved[sys.intern(new.topic_name)] = self.changes + 1
+
     def _put(self, topic: TopicConfig) -> None:
+        self._note_unsaved(self.table.get(topic.topic_name), topic)
         self.table[sys.intern(topic.topic_name)] = topic
         self._raise_version([topic])
 
@@ -236,3 +254,7 @@ class Topics:
         self.changes += 1
         self._sorted_names = None
         self._on_change(changed)
+
+
+def _for_readers(topic: TopicConfig) -> tuple[int, int, int]:
+    return topic.read_queue_nums, topic.write_queue_nums, topic.perm

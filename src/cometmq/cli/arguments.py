@@ -82,6 +82,17 @@ def add_cluster(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--access-key", metavar="KEY")
     group.add_argument("--secret-key", metavar="KEY")
     group.add_argument("--timeout", metavar="TIME", type=duration, default=5.0, help="of one request; default 5s")
+    add_tls(parser)
+
+
+def add_tls(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("TLS", "flag, then environment (COMETMQ_TLS, COMETMQ_TLS_CA ...), then context")
+    group.add_argument("--tls", action="store_true", default=None, help="encrypt; the servers must prove who they are")
+    group.add_argument("--tls-ca", metavar="FILE", help="authorities to trust; default: those of the system")
+    group.add_argument("--tls-name", metavar="NAME", help="the name in the servers' certificates, if not their address")
+    group.add_argument("--tls-cert", metavar="FILE", help="our own certificate, for servers that ask for one")
+    group.add_argument("--tls-key", metavar="FILE", help="its key")
+    group.add_argument("--tls-insecure", action="store_true", default=None, help="take any certificate: for tests only")
 
 
 def _run(

@@ -53,7 +53,7 @@ class Run:
         self.done = 0
         self.failed = 0
         self.unconfirmed = 0
-        self.error: str | None = None
+        self.error: CometError | None = None
         self.times = Histogram()
         self._began_s = time.perf_counter()
 
@@ -69,7 +69,7 @@ class Run:
             receipts = await work
         except CometError as error:
             self.failed += messages
-            self.error = self.error or str(error)
+            self.error = self.error or error
         else:
             self.done += messages
             self.times.add((time.perf_counter() - began_s) * 1000)
@@ -112,6 +112,8 @@ async def _send(options: argparse.Namespace) -> int:
             send = _SENDERS[options.mode]
             await asyncio.gather(*[send(producer, options.topic, body, run) for _ in range(workers)])
             figures = run.figures(options.size)
+    if run.error is not None and not run.done:
+        raise run.error  # nothing arrived: that is no measurement, and its cause decides the exit code
     _report(options.output, {"mode": options.mode, "size": options.size, **figures}, run)
     return EXIT_NO if run.failed else 0
 
@@ -218,6 +220,7 @@ async def _until_it_reads(
         first.result()
     finally:
         first.cancel()
+        await asyncio.wait([first])  # a generator that still runs cannot be closed
 
 
 async def _send_at_rate(producer: "Producer[bytes]", options: argparse.Namespace) -> None:

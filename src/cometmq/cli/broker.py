@@ -95,9 +95,9 @@ async def _serve(settings: "LiveSettings") -> int:
         await broker.start()
     except (CometError, OSError) as error:
         return serving.fail("broker", serving.exit_code_of(error), error)
-    print(f"ready namesrv={settings.config.namesrv_addresses} broker={broker.address}", flush=True)
+    serving.say_ready(f"ready namesrv={settings.config.namesrv_addresses} broker={broker.address}")
     await stopping.wait()
-    await broker.stop()
+    await serving.stop(broker)
     return serving.end("broker", broker.store.failure)
 
 

@@ -40,8 +40,6 @@ async def _list(options: argparse.Namespace) -> None:
     output.rows(options.output, [_row(state) for state in states],
                 ("cluster", "broker", "id", "address", "version", "in_tps", "out_tps", "state"),
                 ("messages_today", "wait_ms", "unflushed", "disk", "memory", "up", "error"))  # fmt: skip
-    if not states:
-        output.note("the name server knows no broker: start one (cometmq broker --namesrv HOST:PORT)")
 
 
 def _row(state: "BrokerState") -> dict[str, Any]:
@@ -102,7 +100,7 @@ def _up(figures: Any) -> str | None:
 
 
 async def _health(options: argparse.Namespace) -> int:
-    async with administration(options) as admin:
+    async with administration(options, brokers=False) as admin:
         findings = await _findings(admin, options.cluster)
     output.rows(options.output, findings, ("state", "what", "found", "fix"))
     return EXIT_NO if any(one["state"] != "ok" for one in findings) else 0

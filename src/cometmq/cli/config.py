@@ -31,7 +31,7 @@ def _get_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 async def _get(options: argparse.Namespace) -> None:
-    async with administration(options) as admin:
+    async with administration(options, brokers=not options.nameserver) as admin:
         if options.nameserver:
             servers = await admin.name_server_config()
         else:
@@ -56,7 +56,7 @@ def _set_arguments(parser: argparse.ArgumentParser) -> None:
 
 async def _set(options: argparse.Namespace) -> int:
     wanted: dict[str, str] = dict(options.changes)
-    async with administration(options) as admin:
+    async with administration(options, brokers=not options.nameserver) as admin:
         if options.nameserver:
             before = await admin.name_server_config()
         else:

@@ -4,7 +4,8 @@
 
 Where a command finds its cluster, first match: `--namesrv`; `--context`; COMETMQ_NAMESRV or NAMESRV_ADDR;
 COMETMQ_CONTEXT; the context in use; 127.0.0.1:9876. Keys: `--access-key` and `--secret-key`; COMETMQ_ACCESS_KEY and
-COMETMQ_SECRET_KEY; those of the context.
+COMETMQ_SECRET_KEY; those of the context. TLS: `--tls` and its kin; COMETMQ_TLS=true, COMETMQ_TLS_CA, COMETMQ_TLS_NAME,
+COMETMQ_TLS_CERT, COMETMQ_TLS_KEY, COMETMQ_TLS_INSECURE=true; those of the context. Any of them switches TLS on.
 
 They are kept in `contexts.json` below COMETMQ_CONFIG, XDG_CONFIG_HOME/cometmq or ~/.config/cometmq, readable by its
 owner only: a context may have keys.
@@ -20,7 +21,7 @@ from typing import Any, Final
 
 from cometmq import statefile
 from cometmq.cli import output
-from cometmq.cli.arguments import Verb, run_noun
+from cometmq.cli.arguments import Verb, add_tls, run_noun
 from cometmq.cli.failures import EXIT_FILE, EXIT_MISSING, Failure
 from cometmq.errors import ConfigError
 
@@ -29,10 +30,22 @@ FILE: Final = "contexts.json"
 
 
 @dataclass(frozen=True, slots=True)
+class Tls:
+    """How servers prove who they are, and what they are shown of us."""
+
+    ca: str | None = None
+    name: str | None = None
+    cert: str | None = None
+    key: str | None = None
+    insecure: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Context:
     namesrv: str
     access_key: str | None = None
     secret_key: str | None = None
+    tls: Tls | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +56,7 @@ class Target:
     access_key: str | None
     secret_key: str | None
     source: str
+    tls: Tls | None = None
 
 
 class Contexts:
@@ -56,7 +70,7 @@ class Contexts:
     def _read(self) -> None:
         try:
             data: dict[str, Any] = json.loads(self.path.read_text(encoding="utf-8"))
-            self.known = {name: Context(**fields) for name, fields in data["contexts"].items()}
+            self.known = {name: _context_of(entry) for name, entry in data["contexts"].items()}
             self.current = data.get("current")
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             text = f"{self.path} is no list of contexts ({error}): mend it, or delete it and add them again"
@@ -78,6 +92,11 @@ class Contexts:
             fix = f"cometmq context add {name} --namesrv HOST:PORT"
             raise Failure(EXIT_MISSING, f"there is no context {name!r} (known: {known}): {fix}")
         return found
+
+
+def _context_of(entry: dict[str, Any]) -> Context:
+    tls = entry.pop("tls", None)
+    return Context(**entry, tls=Tls(**tls) if tls is not None else None)
 
 
 def contexts_file(environment: Mapping[str, str] = os.environ) -> Path:
@@ -102,7 +121,36 @@ def resolve(options: argparse.Namespace, environment: Mapping[str, str] = os.env
     secret_key = options.secret_key or environment.get("COMETMQ_SECRET_KEY") or (context and context.secret_key)
     if bool(access_key) != bool(secret_key):
         raise ConfigError("an access key and a secret key belong together: give --access-key and --secret-key, or none")
-    return Target(namesrv, access_key or None, secret_key or None, source)
+    tls = tls_of(options, environment, context.tls if context is not None else None)
+    return Target(namesrv, access_key or None, secret_key or None, source, tls)
+
+
+def tls_of(options: argparse.Namespace, environment: Mapping[str, str], kept: Tls | None = None) -> Tls | None:
+    """None: plain connections. Each setting by itself: flag, then environment, then what is kept."""
+
+    def text(name: str) -> str | None:
+        return getattr(options, f"tls_{name}", None) or environment.get(f"COMETMQ_TLS_{name.upper()}") or None
+
+    given = {name: text(name) for name in ("ca", "name", "cert", "key")}
+    insecure = getattr(options, "tls_insecure", None) or _is_true(environment, "COMETMQ_TLS_INSECURE")
+    is_wanted = getattr(options, "tls", None) or _is_true(environment, "COMETMQ_TLS")
+    if not (is_wanted or insecure or any(given.values()) or kept is not None):
+        return None
+    kept = kept if kept is not None else Tls()
+    chosen = {name: given[name] or getattr(kept, name) for name in given}
+    found = Tls(**chosen, insecure=bool(insecure or kept.insecure))
+    if bool(found.cert) != bool(found.key):
+        raise ConfigError("a certificate and its key belong together: give --tls-cert and --tls-key, or none")
+    if found.insecure and found.name:
+        raise ConfigError("--tls-insecure compares no name: leave out --tls-name, or --tls-insecure")
+    return found
+
+
+def _is_true(environment: Mapping[str, str], name: str) -> bool:
+    text = environment.get(name, "").strip().lower()
+    if text not in ("", "true", "false"):
+        raise ConfigError(f"{name} is {text!r}: it is true or false")
+    return text == "true"
 
 
 def _context(options: argparse.Namespace, environment: Mapping[str, str]) -> tuple[Context | None, str]:
@@ -128,6 +176,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--namesrv", metavar="HOST:PORT", required=True, help="several separated by ,")
     parser.add_argument("--access-key", metavar="KEY")
     parser.add_argument("--secret-key", metavar="KEY")
+    add_tls(parser)
     parser.add_argument("--use", action="store_true", help="and use it from now on")
 
 
@@ -139,7 +188,9 @@ def _add(options: argparse.Namespace) -> None:
         if not host or not port.isdecimal() or not 0 < int(port) <= 0xFFFF:
             raise ConfigError(f"name server {address!r} is not HOST:PORT; several are separated by ,")
     kept = Contexts(contexts_file())
-    kept.known[options.name] = Context(options.namesrv, options.access_key, options.secret_key)
+    kept.known[options.name] = Context(
+        options.namesrv, options.access_key, options.secret_key, tls_of(options, {})
+    )
     if options.use or kept.current is None:
         kept.current = options.name
     kept.save()
@@ -167,10 +218,16 @@ def _remove(options: argparse.Namespace) -> None:
 def _list(options: argparse.Namespace) -> None:
     kept = Contexts(contexts_file())
     found = [
-        {"name": name, "namesrv": one.namesrv, "current": name == kept.current, "keys": one.access_key is not None}
+        {
+            "name": name,
+            "namesrv": one.namesrv,
+            "current": name == kept.current,
+            "keys": one.access_key is not None,
+            "tls": one.tls is not None,
+        }
         for name, one in sorted(kept.known.items())
     ]
-    output.rows(options.output, found, ("name", "namesrv", "current", "keys"))
+    output.rows(options.output, found, ("name", "namesrv", "current", "keys", "tls"))
 
 
 def _name(parser: argparse.ArgumentParser) -> None:

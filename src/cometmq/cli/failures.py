@@ -4,7 +4,7 @@
     1    the answer is "no": something is wrong with what was looked at, or part of the work failed
     2    the command line is wrong
     3    a file, a setting or a store directory cannot be used
-    4    a server cannot be reached, or an address cannot be listened on
+    4    a server cannot be reached, no broker is registered, or an address cannot be listened on
     5    a disk failed or is full
     6    there is no such topic, group, message, broker or context
     7    the server does not permit it

@@ -49,7 +49,7 @@ async def _ask(client: Client, address: str, command: Command) -> Command:
 async def _find_broker(client: Client, name_server: str) -> str:
     header = GetRoute(topic=DEFAULT_TOPIC, accept_standard_json_only=True)
     answer = await _ask(client, name_server, request(Request.GET_ROUTEINFO_BY_TOPIC, header.encode()))
-    route = TopicRoute.decode(answer.body)
+    route = TopicRoute.decode_answer(answer.body)
     return route.broker_datas[0].broker_addrs[0]
 
 

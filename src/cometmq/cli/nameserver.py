@@ -87,7 +87,7 @@ async def _serve(settings: live.LiveSettings) -> int:
         await server.start()
     except CometError as error:
         return serving.fail("nameserver", serving.exit_code_of(error), error)
-    print(f"ready namesrv={server.address}", flush=True)
+    serving.say_ready(f"ready namesrv={server.address}")
     await stopping.wait()
     await server.stop()
     return 0

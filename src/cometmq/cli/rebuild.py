@@ -20,6 +20,7 @@ from cometmq.cli import output, serving
 from cometmq.cli.failures import EXIT_NO
 from cometmq.cli.progress import WatchedLog
 from cometmq.clock import SystemClock
+from cometmq.errors import StoreError
 from cometmq.settings import read
 from cometmq.store.check import check
 from cometmq.store.disk import OsDisk
@@ -29,6 +30,8 @@ from cometmq.store.options import StoreOptions
 from cometmq.store.store import Store
 
 DERIVED: Final = ("consumequeue", "batchconsumequeue", "consumequeue_ext", "index")
+# As RocketMQ's: a larger file was not made by a broker.
+FILE_BYTES_MAX: Final = (1 << 31) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +50,9 @@ def rebuild(options: argparse.Namespace) -> int:
     if not options.yes:
         output.note("nothing was changed: add --yes to do it")
         return 0
+    batch_topics = _batch_topics(plan.options)  # before anything is moved: it may be that they cannot be read
     _move(plan)
-    Store(plan.options, OsDisk(), SystemClock(), is_batch_topic=_batch_topics(plan.options).__contains__).close()
+    Store(plan.options, OsDisk(), SystemClock(), is_batch_topic=batch_topics.__contains__).close()
     disk = OsDisk()
     log = WatchedLog(disk, plan.options.commitlog_dirs() + plan.options.commitlog_read_only_dirs())
     report = check(disk, options.directory, log, plan.options.index_slots)
@@ -97,8 +101,14 @@ def _take_sizes(settings: StoreOptions, root: Path) -> None:
 
 def _file_size(directory: Path, default: int) -> int:
     for file in directory.rglob("*"):
-        if file.is_file() and file.stat().st_size:
-            return file.stat().st_size
+        size = file.stat().st_size if file.is_file() else 0
+        if size > FILE_BYTES_MAX:
+            raise StoreError(
+                f"{file} has {size} bytes, and files are made as large as those that are there: take it away, or give "
+                f"the broker's settings (-c FILE); at most {FILE_BYTES_MAX}"
+            )
+        if size:
+            return size
     return default
 
 
@@ -126,5 +136,11 @@ def _batch_topics(settings: StoreOptions) -> set[str]:
     path = Path(settings.path("config", "topics.json"))
     if not path.exists():
         return set()
-    table: dict[str, dict[str, Any]] = json.loads(path.read_bytes()).get("topicConfigTable", {})
-    return {name for name, one in table.items() if (one.get("attributes") or {}).get("queue.type") == "BatchCQ"}
+    try:
+        table: dict[str, dict[str, Any]] = json.loads(path.read_bytes()).get("topicConfigTable", {})
+        return {name for name, one in table.items() if (one.get("attributes") or {}).get("queue.type") == "BatchCQ"}
+    except (ValueError, AttributeError, RecursionError) as error:
+        raise StoreError(
+            f"{path} cannot be read ({type(error).__name__}): put its copy in its place ({path.name}.bak), or take it "
+            "away if no topic has queue.type=BatchCQ"
+        ) from None

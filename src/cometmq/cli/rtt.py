@@ -38,7 +38,7 @@ async def _rtt(options: argparse.Namespace) -> int:
         figures = {"min_ms": took_ms[0], "median_ms": took_ms[len(took_ms) // 2], "max_ms": took_ms[-1]}
         return {**row, **{name: round(value, 3) for name, value in figures.items()}, "error": None}
 
-    async with administration(options) as admin:
+    async with administration(options, brokers=False) as admin:
         found = [
             await measure(admin, "name server", address, Request.GET_BROKER_CLUSTER_INFO)
             for address in admin.name_servers()

@@ -17,10 +17,16 @@ import logging
 import signal
 import sys
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from cometmq.errors import StoreError, WireError
+from cometmq.loglines import write_one_line_an_event
 from cometmq.wire import properties_text
+
+if TYPE_CHECKING:
+    from cometmq.broker.server import Broker
+
+logger = logging.getLogger(__name__)
 
 EXIT_USAGE: Final = 2
 EXIT_SETTINGS: Final = 3
@@ -59,6 +65,7 @@ def read_settings(path: str) -> dict[str, str]:
 
 def set_up_logging(level: str) -> None:
     logging.basicConfig(stream=sys.stderr, level=level.upper(), format=LOG_FORMAT)
+    write_one_line_an_event()
     if level != "debug":
         logging.getLogger("cometmq.nameserver.watermark").setLevel(logging.WARNING)
 
@@ -74,9 +81,24 @@ def end(command: str, failure: OSError | None) -> int:
     return fail(command, EXIT_DISK, f"the disk failed while running: {failure}; check the device before a restart")
 
 
+async def stop(broker: "Broker") -> None:
+    """What a failed disk refuses at the end is part of that failure, not a fault of the program."""
+    try:
+        await broker.stop()
+    except OSError as error:
+        logger.error("fail to stop in order cause=%s", error)
+        broker.store.fail(error)
+
+
 def fail(command: str, code: int, cause: object) -> int:
     print(f"cometmq {command}: {cause}", file=sys.stderr)
     return code
+
+
+def say_ready(line: str) -> None:
+    """In one write, also without a buffer: several brokers of one command say it on one stdout."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
 
 
 def stop_signal() -> asyncio.Event:

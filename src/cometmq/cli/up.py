@@ -73,13 +73,13 @@ async def _serve(options: argparse.Namespace) -> int:
     except (CometError, OSError) as error:
         await name_server.stop()
         return serving.fail("up", serving.exit_code_of(error), error)
-    print(f"ready namesrv={name_server.address} broker={broker.address}", flush=True)
+    serving.say_ready(f"ready namesrv={name_server.address} broker={broker.address}")
     failed = False
     if options.hello:
         failed = not await _show(name_server.address, broker.address, data)
     if not failed:
         await stopping.wait()
-    await broker.stop()
+    await serving.stop(broker)
     await name_server.stop()
     return 1 if failed else serving.end("up", broker.store.failure)
 

@@ -7,6 +7,7 @@
 
 One pull is under way at a time, and none while the cache is full or the queue is paused. A seek throws the cache and
 the pull under way away. What a broker refuses is kept for the consumer to raise; what fails on the way is tried again.
+A record that cannot be read is tried again, too, and then passed over (badrecords.py).
 """
 
 import asyncio
@@ -16,7 +17,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from cometmq.client import pulling
-from cometmq.client.pulling import PullStatus
+from cometmq.client.badrecords import BadRecords
+from cometmq.client.pulling import PullStatus, Unreadable
 from cometmq.client.routes import MASTER_ID
 from cometmq.clock import Clock
 from cometmq.errors import BrokerError, CometError
@@ -49,6 +51,7 @@ class Fetcher:
         hold_s: float,
         count_max: int,
         bytes_max: int,
+        bad: BadRecords,
     ) -> None:
         self.queue = queue
         self.position = offset
@@ -67,6 +70,7 @@ class Fetcher:
         self._cached_bytes = 0
         self._reader = MASTER_ID
         self._paused = False
+        self._bad = bad
         self._room = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -128,6 +132,19 @@ class Fetcher:
                 self.refusal = error
                 self._arrived()
                 await sleep(self._instance.clock, ERROR_S)
+            except Unreadable as error:
+                following = self._bad.failed(error, self.next_offset, self._bad.count_max(self._batch))
+                if following is None:
+                    logger.warning(
+                        "fail pull group=%s topic=%s broker=%s queue=%d offset=%d cause=%s",
+                        self._group, self.queue.topic, self.queue.broker_name, self.queue.queue_id, self.next_offset,
+                        error,
+                    )  # fmt: skip
+                    await sleep(self._instance.clock, ERROR_S)
+                    continue
+                self.next_offset = following
+                if not self._cache:
+                    self.position = following
             except CometError as error:
                 logger.warning(
                     "fail pull group=%s topic=%s broker=%s queue=%d cause=%s",
@@ -146,13 +163,14 @@ class Fetcher:
             self._group,
             self.next_offset,
             subscription=self._subscription,
-            count_max=self._batch,
+            count_max=self._bad.count_max(self._batch),
             suspend_s=self._hold_s,
             timeout_s=self._hold_s + 10,
             broker_id=self._reader,
             lite=True,
         )
         self._reader = result.suggested_broker_id
+        self._bad.passed(result.next_offset)
         if result.status is PullStatus.ILLEGAL:
             logger.warning(
                 "move group=%s topic=%s broker=%s queue=%d from=%d to=%d: the queue has nothing there",

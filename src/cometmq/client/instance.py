@@ -221,7 +221,7 @@ class Instance:
             raise NoRoute(f"no name server knows topic {topic}: create it first (cometmq topic create {topic})")
         if response.code != Response.SUCCESS:
             raise BrokerError(response.code, response.remark or "", f"name server {self.nameservers.chosen}")
-        return TopicRoute.decode(response.body)
+        return TopicRoute.decode_answer(response.body)
 
     # Calls
 

@@ -129,6 +129,7 @@ class Consumer(Generic[T]):
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._loops: dict[asyncio.Task[Any] | None, Loop[T]] = {}
         self._is_stopping = False
+        self._failed = False  # the last message could not be made
         self._returning: set[asyncio.Task[None]] = set()
         self._member = Member(self.instance, group, self.options)
         self._member.subscribe_retries(self.submit)
@@ -169,6 +170,10 @@ class Consumer(Generic[T]):
         clock = self.instance.clock
         deadline_s = None if timeout is None else clock.monotonic() + timeout
         while (message := self._next()) is None:
+            if self._failed:
+                self._failed = False
+                await asyncio.sleep(0)  # each may have cost its time: others have their turn in between
+                continue
             left_s = None if deadline_s is None else deadline_s - clock.monotonic()
             if self._is_stopping or (left_s is not None and left_s <= 0):
                 return None
@@ -187,8 +192,8 @@ class Consumer(Generic[T]):
             if not queue.is_owned or one not in queue:
                 continue
             message = self._hand_out(queue, one)
-            if message is not None:
-                return message
+            self._failed = message is None
+            return message
         return None
 
     def _hand_out(self, queue: ProcessQueue, one: Held) -> "Delivered[T] | None":

@@ -1,7 +1,8 @@
 """A member of a consumer group: what push consumers and the async iterator are made of.
 
     start    local offsets -> client's own producer -> group registered -> routes -> filters checked -> heartbeat
-             -> first rebalance                                             an error on the way undoes what was done
+             -> first rebalance: a new group begins where its queues end now, and not later
+                                                                            an error on the way undoes what was done
     stop     no more pulls -> handlers drained -> offsets stored -> locks released -> group left
 
     subscribed   what the next heartbeat announces         by topic; %RETRY%group among them
@@ -163,6 +164,8 @@ class Member:
         except BaseException:
             await self.stop(0)
             raise
+        if self.state != STARTING:
+            raise NotRunning(f"consumer {self.shown_group} was stopped while it started")
         self.state = RUNNING
         logger.info("started consumer group=%s topics=%s", self.group, ",".join(self.subscribed))
 
@@ -176,6 +179,7 @@ class Member:
         self.instance.every(self._timer("expiry"), self.options.consume_timeout, self._look_for_expired)
         self.instance.every(self._timer("locks"), self.options.lock_interval, self._renew_soon, FIRST_RENEWAL_S)
         self._rebalancing = self.instance.spawn(self.rebalance.run())
+        await self.rebalance.first_round()
 
     async def _prepare(self, topic: str, subscription: SubscriptionData) -> None:
         """Learn the route, and let a broker check an expression. A topic that nobody knows yet may come later."""
@@ -295,8 +299,13 @@ class Member:
         self.rebalance.wake()
 
     async def start_offset(self, queue: MessageQueue) -> int:
+        """Kept at once: what the next member finds must not lie behind messages that this one only began."""
         stored = await self.offsets.query(queue)
-        return stored if stored is not None else await first_offset(self.instance, queue, self.options.start)
+        if stored is not None:
+            return stored
+        offset = await first_offset(self.instance, queue, self.options.start)
+        self.offsets.update(queue, offset)
+        return offset
 
     def adopt(self, queue: ProcessQueue, offset: int) -> None:
         """A queue is ours; its pulls begin when brokers know of it."""

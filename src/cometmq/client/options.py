@@ -125,6 +125,10 @@ class ProducerOptions:
             raise ConfigError(f"compression is {self.compression!r}, known are {', '.join(COMPRESSIONS)}")
 
 
+# What becomes of a message that cannot be read.
+BAD_RECORDS: Final = ("skip", "block")
+
+
 class StartFrom(enum.Enum):
     """Where a group begins in a queue of which no offset is stored. A datetime in its place: at that time."""
 
@@ -156,6 +160,9 @@ class ConsumerOptions:
     poll_hold, poll_timeout     how long a broker holds a pull that finds nothing, and when the client gives it up
     post_subscription           say the subscription in every pull, not only in heartbeats
     error_delay                 the rest after a pull that failed
+    bad_records, bad_record_tries
+                                a message that cannot be read, say by its CRC, is tried so often; then it is "skip"ped,
+                                with an ERROR in the log and its bytes in ~/.cometmq/bad-records, or "block"s its queue
     commit_interval             how often offsets are stored
     rebalance_interval, rebalance_retry
                                 how often the shares are looked at: when all is well, and when it is not
@@ -186,6 +193,8 @@ class ConsumerOptions:
     poll_timeout: float = 30.0
     post_subscription: bool = False
     error_delay: float = 1.0
+    bad_records: str = "skip"
+    bad_record_tries: int = 5
     commit_interval: float = 5.0
     rebalance_interval: float = 20.0
     rebalance_retry: float = 1.0
@@ -203,6 +212,7 @@ class ConsumerOptions:
                 _need_range(name, value, least, most)
         for name in ("consume_timeout", "commit_interval", "rebalance_interval", "poll_timeout", "lock_timeout"):
             _need_positive(name, getattr(self, name))
+        need_choice("bad_records", self.bad_records, BAD_RECORDS)
         if self.poll_hold >= self.poll_timeout:
             raise ConfigError(f"poll_timeout is {self.poll_timeout}: it must be more than poll_hold, {self.poll_hold}")
         if self.lock_interval >= self.lock_expiry:
@@ -227,6 +237,7 @@ _CONSUMER_RANGES: Final = (
     ("pull_interval", 0, 65.535),
     ("poll_hold", 0, 600),
     ("error_delay", 0.001, 60),
+    ("bad_record_tries", 1, 1_000_000),
     ("rebalance_retry", 0, 20),
     ("first_pull_delay", 0, 60),
     # A broker gives a lock to others after 60 s without renewal.
@@ -259,6 +270,8 @@ class ConsumerKeywords(TypedDict, total=False):
     poll_timeout: float
     post_subscription: bool
     error_delay: float
+    bad_records: str
+    bad_record_tries: int
     commit_interval: float
     rebalance_interval: float
     rebalance_retry: float
@@ -323,6 +336,11 @@ class ClientKeywords(TypedDict, total=False):
     oneway_max: int
     vip_channel: bool
     binary_headers: bool
+
+
+def need_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ConfigError(f"{name} is {value!r}, known are {', '.join(choices)}")
 
 
 def _need_positive(name: str, value: float) -> None:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict
 from cometmq.client.namespaces import wire_topic
 from cometmq.client.options import ProducerOptions
 from cometmq.errors import ConfigError, MessageRefused, WireError
-from cometmq.names import RETRY_PREFIX, SEND_FORBIDDEN_TOPICS
+from cometmq.names import RETRY_PREFIX, takes_no_sends
 from cometmq.wire import properties as wire_properties
 from cometmq.wire.batch import encode_batch
 from cometmq.wire.codes import Request
@@ -141,7 +141,7 @@ class Composer:
         wire = self._wire_topics.get(topic)
         if wire is None:
             wire = wire_topic(self._namespace, topic)
-            if wire in SEND_FORBIDDEN_TOPICS:
+            if takes_no_sends(wire):
                 raise ConfigError(f"topic {topic} is the brokers' own: nobody may send to it")
             if len(self._wire_topics) >= TOPICS_MAX:
                 self._wire_topics.clear()

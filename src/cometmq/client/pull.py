@@ -22,6 +22,7 @@ from types import TracebackType
 from typing import Any, ClassVar, Final, Generic, Self, TypeVar
 
 from cometmq.client import allocation, bounds
+from cometmq.client.badrecords import BadRecords
 from cometmq.client.codecs import Codec
 from cometmq.client.fetching import Fetcher
 from cometmq.client.instance import Instance
@@ -407,6 +408,7 @@ class PullConsumer(Generic[T]):
                 hold_s=options.poll_hold,
                 count_max=options.prefetch,
                 bytes_max=options.prefetch_bytes,
+                bad=BadRecords(self.group, queue, options.bad_record_tries, options.bad_records),
             )
             self._fetchers[queue] = fetcher
             fetcher.start()

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cometmq.client.routes import MASTER_ID
 from cometmq.client.subscriptions import TAG, matches
-from cometmq.errors import BrokerError, BrokerUnknown
+from cometmq.errors import BrokerError, BrokerUnknown, WireError
 from cometmq.wire.batch import split_batch
 from cometmq.wire.bodies import MessageQueue, SubscriptionData
 from cometmq.wire.codes import Request, Response
@@ -35,6 +35,15 @@ LITE: Final = 16
 
 BATCH: Final = 32
 BATCH_BYTES: Final = 262_144
+
+
+class Unreadable(WireError):
+    """An answer whose records cannot be read. `body` is what came, `next_offset` is behind it."""
+
+    def __init__(self, text: str, body: bytes, next_offset: int) -> None:
+        super().__init__(text)
+        self.body = body
+        self.next_offset = next_offset
 
 
 class PullStatus(enum.Enum):
@@ -141,15 +150,18 @@ def compose(
 
 
 def read(response: Command, queue: MessageQueue, subscription: SubscriptionData) -> PullResult:
-    """What an answer means. BrokerError for a code that is no result, WireError for records that cannot be read."""
+    """What an answer means. BrokerError for a code that is no result, Unreadable for records that cannot be read."""
     status = _STATUSES.get(response.code)
     if status is None:
         raise BrokerError(response.code, response.remark or "", queue.broker_name)
     header = PullMessageResponse.decode(response.ext)
     messages: list[StoredMessage] = []
     if status is PullStatus.FOUND:
-        for message in decode_records(response.body):
-            messages += _unwrap(message) if message.sys_flag & NEEDS_UNWRAP else [message]
+        try:
+            for message in decode_records(response.body):
+                messages += _unwrap(message) if message.sys_flag & NEEDS_UNWRAP else [message]
+        except WireError as error:
+            raise Unreadable(str(error), bytes(response.body), header.next_begin_offset) from error
         if subscription.tags_set:
             messages = [message for message in messages if matches(subscription, message)]
         if header.offset_delta:

@@ -19,8 +19,9 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from cometmq.client import pulling
+from cometmq.client.badrecords import BadRecords
 from cometmq.client.processqueue import ProcessQueue
-from cometmq.client.pulling import PullResult, PullStatus
+from cometmq.client.pulling import PullResult, PullStatus, Unreadable
 from cometmq.client.routes import MASTER_ID
 from cometmq.clock import Timer
 from cometmq.errors import BrokerError, CallError, CometError
@@ -42,7 +43,8 @@ class PullLoop:
     """`next_offset` is where the next pull begins."""
 
     __slots__ = (
-        "_asked_s", "_full_count", "_is_failing", "_member", "_queue", "_suggested", "_timer", "next_offset", "ordered",
+        "_asked", "_asked_s", "_bad", "_full_count", "_is_failing", "_member", "_queue", "_suggested", "_timer",
+        "next_offset", "ordered",
     )  # fmt: skip
 
     def __init__(self, member: "Member", queue: ProcessQueue, next_offset: int, ordered: bool) -> None:
@@ -50,6 +52,9 @@ class PullLoop:
         self._queue = queue
         self._suggested = MASTER_ID
         self._full_count = 0
+        options = member.options
+        self._bad = BadRecords(member.group, queue.queue, options.bad_record_tries, options.bad_records)
+        self._asked = 0
         self._asked_s = 0.0
         self._is_failing = False
         self._timer: Timer | None = None
@@ -131,10 +136,11 @@ class PullLoop:
             return
         address, broker_id = reader
         options = member.options
+        self._asked = self._bad.count_max(options.pull_batch)
         command = pulling.compose(
             member.instance, queue, member.group, self.next_offset,
             subscription=subscription,
-            count_max=options.pull_batch,
+            count_max=self._asked,
             bytes_max=options.pull_batch_bytes,
             suspend_s=options.poll_hold,
             commit_offset=member.commit_for_pull(queue) if broker_id == MASTER_ID else None,
@@ -161,9 +167,25 @@ class PullLoop:
         try:
             result = pulling.read(response, queue.queue, subscription)
         except CometError as failure:
-            self._failed(failure)
+            following = None
+            if isinstance(failure, Unreadable):
+                following = self._bad.failed(failure, self.next_offset, self._asked)
+            if following is None:
+                self._failed(failure)
+            else:
+                self._pass_over(following)
             return
+        self._bad.passed(result.next_offset)
         self._take(result)
+
+    def _pass_over(self, offset: int) -> None:
+        """Go on behind a record that cannot be read, and let the group's progress do so."""
+        queue = self._queue
+        self._is_failing = False
+        self.next_offset = queue.pulled_to = offset
+        if queue.count == 0:
+            self._member.offsets.update(queue.queue, offset, increase_only=True)
+        self._again(0)
 
     def _take(self, result: PullResult) -> None:
         queue, member = self._queue, self._member

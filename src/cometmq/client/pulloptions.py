@@ -8,7 +8,7 @@ from typing import Generic, TypedDict, TypeVar
 
 from cometmq.client.allocation import Average, Strategy
 from cometmq.client.messages import Message
-from cometmq.client.options import MIB, StartFrom
+from cometmq.client.options import BAD_RECORDS, MIB, StartFrom, need_choice
 from cometmq.errors import ConfigError
 from cometmq.wire.bodies import MessageQueue
 
@@ -26,6 +26,8 @@ class PullOptions:
     auto_commit, commit_interval  store what was handed out, how often
     prefetch, prefetch_bytes      most of a queue that is held here
     pull_batch, poll_hold         messages per pull; how long a broker holds one that finds nothing
+    bad_records, bad_record_tries
+                                  a message that cannot be read is tried so often, then "skip"ped or "block"ing
     allocation, rebalance_interval  of `subscribe`: how members share the queues, how often that is looked at
     """
 
@@ -36,6 +38,8 @@ class PullOptions:
     prefetch_bytes: int = 100 * MIB
     pull_batch: int = 32
     poll_hold: float = 15.0
+    bad_records: str = "skip"
+    bad_record_tries: int = 5
     allocation: Strategy = field(default_factory=Average)
     rebalance_interval: float = 20.0
 
@@ -43,6 +47,9 @@ class PullOptions:
         for name in ("commit_interval", "prefetch", "prefetch_bytes", "poll_hold", "rebalance_interval"):
             if getattr(self, name) <= 0:
                 raise ConfigError(f"{name} is {getattr(self, name)}: it must be more than 0")
+        need_choice("bad_records", self.bad_records, BAD_RECORDS)
+        if not 1 <= self.bad_record_tries <= 1_000_000:
+            raise ConfigError(f"bad_record_tries is {self.bad_record_tries}, allowed are 1 to 1000000")
         if not 1 <= self.pull_batch <= 1024:
             raise ConfigError(f"pull_batch is {self.pull_batch}, allowed are 1 to 1024")
 
@@ -57,6 +64,8 @@ class PullKeywords(TypedDict, total=False):
     prefetch_bytes: int
     pull_batch: int
     poll_hold: float
+    bad_records: str
+    bad_record_tries: int
     allocation: Strategy
     rebalance_interval: float
 

@@ -40,6 +40,8 @@ REFUSED_S: Final = 0.5
 # A retry topic appears with the group's first heartbeat; so long it is waited for with short rounds.
 RETRY_TOPIC_WAIT_S: Final = 30.0
 OFFSETS_AT_ONCE: Final = 64
+# The start of a consumer waits this long for its first round.
+FIRST_ROUND_LIMIT_S: Final = 5.0
 
 
 class Rebalance:
@@ -49,6 +51,7 @@ class Rebalance:
         self._woken = asyncio.Event()
         self._timer: Timer | None = None
         self._started_s = 0.0
+        self._first_round = asyncio.Event()
         self.rounds = 0
         self.is_balanced = False
         # Perhaps granted, but not taken: a round was cut short, or an offset could not be told.
@@ -72,13 +75,23 @@ class Rebalance:
                     logger.exception("fail rebalance group=%s", self._member.group)
                     self.is_balanced = False
                 self.rounds += 1
+                self._first_round.set()
                 await self._wait(options.rebalance_interval if self.is_balanced else options.rebalance_retry)
                 left_s = began_s + options.rebalance_retry - self._clock.monotonic()
                 if left_s > 0:
                     await self._sleep(left_s)
         finally:
+            self._first_round.set()
             if self._timer is not None:
                 self._timer.cancel()
+
+    async def first_round(self) -> None:
+        """Until the first round is over, well or not; for a limited time."""
+        timer = self._clock.call_later(FIRST_ROUND_LIMIT_S, self._first_round.set)
+        try:
+            await self._first_round.wait()
+        finally:
+            timer.cancel()
 
     async def _wait(self, delay_s: float) -> None:
         """Until woken, so long at most."""

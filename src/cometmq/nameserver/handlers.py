@@ -11,7 +11,7 @@ the interpreter switches to the event loop every few milliseconds.
 import asyncio
 import logging
 import zlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -27,6 +27,7 @@ from cometmq.nameserver.routes import (
     Registered,
     Registration,
     Routes,
+    check_topic,
 )
 from cometmq.net.connection import Connection
 from cometmq.wire import properties_text
@@ -65,6 +66,8 @@ log = logging.getLogger(__name__)
 
 # Five milliseconds of decoding; below, a thread costs more than it gives.
 DECODE_ON_LOOP_BYTES_MAX: Final = 256 * 1024
+# What a compressed one may become.
+INFLATES_BY: Final = 100
 
 
 @dataclass(slots=True)
@@ -99,7 +102,7 @@ async def register_broker(state: State, connection: Connection, request: Command
         body = await _registration_body(header, request)
         if not connection.is_open:
             return None
-        registered = state.routes.register(
+        steps = state.routes.registering(
             Registration(
                 cluster=header.cluster_name,
                 name=header.broker_name,
@@ -118,23 +121,46 @@ async def register_broker(state: State, connection: Connection, request: Command
             state.now_ms(),
             drop_missing_topics=state.settings.config.delete_topic_with_broker_registration,
         )
+        registered = await _in_turns(steps)
+        if _is_gone(connection):  # since between two turns: nobody else will take the broker out
+            state.tell(state.routes.leave((header.cluster_name, header.broker_addr)))
+            return None
     state.tell(registered.notice)
     return reply(request, ext=_registered_ext(registered), body=_order_config(state))
 
 
+def _is_gone(connection: Connection) -> bool:
+    return not connection.is_open
+
+
+async def _in_turns(steps: Generator[None, None, Registered]) -> Registered:
+    """Others are served between two steps."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            registered: Registered = done.value
+            return registered
+        await asyncio.sleep(0)
+
+
 async def _registration_body(header: RegisterBroker, request: Command) -> RegisterBrokerBody:
-    if header.body_crc32 not in (0, zlib.crc32(request.body) & 0x7FFFFFFF):
-        raise RequestError(Response.SYSTEM_ERROR, f"the body does not have the CRC {header.body_crc32}")
-    if len(request.body) <= DECODE_ON_LOOP_BYTES_MAX:
+    bound = DECODE_ON_LOOP_BYTES_MAX // (INFLATES_BY if header.compressed else 1)
+    if len(request.body) <= bound:
         return _decode_registration(header, request)
     return await asyncio.to_thread(_decode_registration, header, request)
 
 
 def _decode_registration(header: RegisterBroker, request: Command) -> RegisterBrokerBody:
+    if header.body_crc32 not in (0, zlib.crc32(request.body) & 0x7FFFFFFF):
+        raise RequestError(Response.SYSTEM_ERROR, f"the body does not have the CRC {header.body_crc32}")
     try:
-        return RegisterBrokerBody.decode(request.body, version=request.version, compressed=header.compressed)
+        body = RegisterBrokerBody.decode_large(request.body, version=request.version, compressed=header.compressed)
     except WireError as error:
         raise RequestError(Response.SYSTEM_ERROR, str(error)) from None
+    for topic, config in body.topics.topic_config_table.items():
+        check_topic(topic, config.read_queue_nums, config.write_queue_nums)
+    return body
 
 
 def _registered_ext(registered: Registered) -> dict[str, str]:
@@ -160,9 +186,16 @@ async def unregister_broker(state: State, _: Connection, request: Command) -> Co
 def query_data_version(state: State, _: Connection, request: Command) -> Command:
     header = QueryDataVersion.decode(request.ext)
     known = state.routes.data_version(header.cluster_name, header.broker_addr, state.now_ms())
-    changed = known is None or not request.body or known != DataVersion.decode(request.body)
+    changed = known is None or not request.body or known != _version(request.body)
     body = known.encode() if known is not None else b""
     return reply(request, ext=QueryDataVersionResponse(changed).encode(), body=body)
+
+
+def _version(body: bytes) -> DataVersion:
+    try:
+        return DataVersion.decode_request(body)
+    except WireError as error:
+        raise RequestError(Response.SYSTEM_ERROR, str(error)) from None
 
 
 def heartbeat(state: State, _: Connection, request: Command) -> Command:
@@ -282,7 +315,7 @@ def register_topic(state: State, _: Connection, request: Command) -> Command:
 
 def _decode_route(body: bytes) -> TopicRoute:
     try:
-        return TopicRoute.decode(body)
+        return TopicRoute.decode_request(body)
     except WireError as error:
         raise RequestError(Response.SYSTEM_ERROR, str(error)) from None
 

@@ -21,6 +21,8 @@ from cometmq.wire.codes import Response
 
 ORDER_TOPIC_CONFIG: Final = "ORDER_TOPIC_CONFIG"
 
+NAME_CHARS_MAX: Final = 255
+
 Table = dict[str, dict[str, str]]
 
 
@@ -44,12 +46,20 @@ def encode(table: Table) -> bytes:
     return msgspec.json.encode({"configTable": table}, order="sorted")
 
 
+def _refusal(cause: str) -> RequestError:
+    return RequestError(Response.SYSTEM_ERROR, f"nothing was changed: {cause}")
+
+
 class KeyValues:
     """The table and its file."""
 
-    def __init__(self, path: Path, bytes_max: int) -> None:
+    def __init__(
+        self, path: Path, bytes_max: int, entries_max: int = 10_000, value_chars_max: int = 65_536
+    ) -> None:
         self._path = path
         self._bytes_max = bytes_max
+        self._entries_max = entries_max
+        self._value_chars_max = value_chars_max
         self._table: Table = {}
         self._changing = asyncio.Lock()
 
@@ -74,7 +84,27 @@ class KeyValues:
 
     async def put(self, namespace: str, key: str, value: str | None) -> None:
         """Without a value the namespace comes into being and the key is as if it had never been put."""
+        self._check(namespace, key, value)
         await asyncio.shield(self._put(namespace, key, value))
+
+    def _check(self, namespace: str, key: str, value: str | None) -> None:
+        """RequestError for what may not be kept."""
+        for kind, name in (("namespace", namespace), ("key", key)):
+            if len(name) > NAME_CHARS_MAX or not name.isprintable():
+                raise _refusal(
+                    f"the {kind} {name[:80]!r} has control characters, or more than {NAME_CHARS_MAX} characters"
+                )
+        if value is not None and len(value) > self._value_chars_max:
+            raise _refusal(
+                f"the value of {key} has {len(value)} characters, at most {self._value_chars_max} are allowed: "
+                "raise kvConfigValueCharsMax"
+            )
+        count = sum(map(len, self._table.values())) + len(self._table)
+        if count >= self._entries_max and key not in self._table.get(namespace, {}):
+            raise _refusal(
+                f"{count} namespaces and keys are kept, at most {self._entries_max} are allowed: delete some, or raise "
+                "kvConfigEntriesMax"
+            )
 
     async def delete(self, namespace: str, key: str) -> None:
         """An absent key is no error."""

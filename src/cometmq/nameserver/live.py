@@ -68,7 +68,7 @@ class LiveSettings:
                 raise RequestError(Response.SYSTEM_ERROR, f"nothing was changed: {error}") from None
             await self._save(config, others)
             for key in wanted.keys() - unknown.keys():
-                log.info("changed setting key=%s value=%r", key, wanted[key])
+                log.info("changed setting key=%s value=%r", key, wanted[key][:200])
             return sorted(unknown.keys() - kept.keys())
 
     async def _save(self, config: NameServerConfig, others: dict[str, str]) -> None:
@@ -86,6 +86,6 @@ class LiveSettings:
 
 def _parse(body: bytes) -> dict[str, str]:
     try:
-        return properties_text.parse(body)
+        return properties_text.parse_request(body)
     except WireError as error:
         raise RequestError(Response.SYSTEM_ERROR, str(error)) from None

@@ -15,10 +15,11 @@ A broker goes when it says so, when its link closes, or when it was silent for i
 broker name goes, and with the last broker a topic.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from cometmq import names
 from cometmq.errors import RequestError
 from cometmq.wire.bodies import (
     BrokerData,
@@ -42,6 +43,16 @@ UNIT_SUBSCRIPTION_FLAG: Final = 2
 
 # Replica groups find each other by these topics; an acting master in their routes would mislead them.
 MEMBER_TOPIC_PREFIX: Final = "rmq_sys_SYNC_BROKER_MEMBER_"
+
+# What peers can make this process keep.
+BROKERS_MAX: Final = 5_000
+BROKERS_A_LINK_MAX: Final = 64
+ADDRESSES_MAX: Final = 16
+TOPICS_A_BROKER_MAX: Final = 65_536
+QUEUES_MAX: Final = 65_536
+FILTER_SERVERS_MAX: Final = 64
+# Taken from a registration before others have a turn: 5 ms.
+TOPICS_A_STEP: Final = 2_000
 
 Key = tuple[str, str]
 
@@ -132,13 +143,29 @@ class Routes:
         self.brokers: dict[str, Broker] = {}
         self.clusters: dict[str, set[str]] = {}
         self.presences: dict[Key, Presence] = {}
+        # Whose last registration came by which link; may name some that have left.
+        self._behind: dict[object, set[Key]] = {}
         self.mappings: dict[str, dict[str, QueueMapping]] = {}
 
     # Registration
 
     def register(self, new: Registration, now_ms: int, *, drop_missing_topics: bool = False) -> Registered:
         """Take a broker in, or refresh it. RequestError if it must send its whole topic table first."""
+        steps = self.registering(new, now_ms, drop_missing_topics=drop_missing_topics)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as done:
+                registered: Registered = done.value
+                return registered
+
+    def registering(
+        self, new: Registration, now_ms: int, *, drop_missing_topics: bool = False
+    ) -> Generator[None, None, Registered]:
+        """The same in steps, between which others may be served; one registration at a time."""
+        _check(new)
         broker = self.brokers.get(new.name) or Broker(new.name, new.cluster)
+        self._check_room(broker, new)
         holder = broker.addresses.get(new.broker_id)
         if self._is_outdated(new, holder):
             self.presences.pop((new.cluster, new.address), None)
@@ -157,8 +184,9 @@ class Routes:
             if drop_missing_topics and not new.mappings:
                 for topic in broker.topics - new.topics.keys():
                     self._drop_queues(topic, broker)
-            self._take_topics(broker, new, changed)
+            yield from self._take_topics(broker, new, changed)
         self.presences[new.cluster, new.address] = _presence(new, now_ms)
+        self._behind.setdefault(new.link, set()).add((new.cluster, new.address))
         notice = None
         if new.broker_id < id_min_before:
             notice = _notice(broker, offline_address=None, ha_address=new.ha_address)
@@ -194,12 +222,29 @@ class Routes:
         known = self.presences.get((new.cluster, new.address))
         return known is not None and known.data_version == new.data_version
 
-    def _take_topics(self, broker: Broker, new: Registration, changed: bool) -> None:
+    def _check_room(self, broker: Broker, new: Registration) -> None:
+        addresses = len(broker.addresses.keys() | {new.broker_id})
+        if addresses > ADDRESSES_MAX:
+            raise _too_many(f"broker {new.name} has {addresses} addresses", ADDRESSES_MAX)
+        if new.name not in self.brokers and len(self.brokers) >= BROKERS_MAX:
+            raise _too_many(f"{len(self.brokers)} brokers are registered", BROKERS_MAX)
+        behind = self._behind.get(new.link, set())
+        if (new.cluster, new.address) not in behind and len(behind) >= BROKERS_A_LINK_MAX:
+            raise _too_many(f"this connection has registered {len(behind)} brokers", BROKERS_A_LINK_MAX)
+        new_topics = 0 if new.topics.keys() <= broker.topics else len(new.topics.keys() - broker.topics)
+        if len(broker.topics) + new_topics > TOPICS_A_BROKER_MAX:
+            raise _too_many(f"broker {new.name} has {len(broker.topics) + new_topics} topics", TOPICS_A_BROKER_MAX)
+
+    def _take_topics(self, broker: Broker, new: Registration, changed: bool) -> Iterator[None]:
         mask = ~PERMISSION_WRITE if new.broker_id != MASTER_ID and broker.acting_master else ~0
         name = broker.name
         # Most topics of a broker look alike: one object for all of one shape saves 60 MB in a cluster of 50 x 5,000.
         shapes: dict[tuple[int, int, int, int], Queues] = {}
-        for topic, config in new.topics.items():
+        for number, (topic, config) in enumerate(new.topics.items()):
+            if number % TOPICS_A_STEP == TOPICS_A_STEP - 1:
+                yield
+                if self.brokers.get(name) is not broker:
+                    raise RequestError(Response.SYSTEM_ERROR, f"broker {name} left while it was being registered")
             if changed or name not in self.topics.get(topic, ()):
                 shape = (config.read_queue_nums, config.write_queue_nums, config.perm & mask, config.topic_sys_flag)
                 self._set_queues(topic, broker, shapes.get(shape) or shapes.setdefault(shape, Queues(*shape)))
@@ -236,7 +281,11 @@ class Routes:
 
     def behind(self, link: object) -> list[Key]:
         """Whose last registration came by this link."""
-        return [key for key, alive in self.presences.items() if alive.link is link]
+        keys = self._behind.get(link, ())
+        return [key for key in keys if key in self.presences and self.presences[key].link is link]
+
+    def forget_link(self, link: object) -> None:
+        self._behind.pop(link, None)
 
     # Leaving
 
@@ -266,7 +315,7 @@ class Routes:
 
     def _remove(self, broker: Broker) -> None:
         del self.brokers[broker.name]
-        for cluster in [cluster for cluster, names in self.clusters.items() if broker.name in names]:
+        for cluster in [cluster for cluster, held in self.clusters.items() if broker.name in held]:
             self.clusters[cluster].remove(broker.name)
             if not self.clusters[cluster]:
                 del self.clusters[cluster]
@@ -287,20 +336,26 @@ class Routes:
         return self._change_permissions(broker, change) if broker is not None else 0
 
     def _change_permissions(self, broker: Broker, change: Callable[[int], int]) -> int:
+        changed: dict[Queues, Queues] = {}
         for topic in broker.topics:
             queues = self.topics[topic][broker.name]
-            self._set_queues(topic, broker, replace(queues, permission=change(queues.permission)))
+            after = changed.get(queues)
+            if after is None:
+                after = changed[queues] = replace(queues, permission=change(queues.permission))
+            self._set_queues(topic, broker, after)
         return len(broker.topics)
 
     def delete_topic(self, topic: str, cluster: str | None) -> None:
         """Forget a topic, on the brokers of one cluster or on all, until they register it again."""
-        names = self.topics.get(topic, {}).keys() if cluster is None else self.clusters.get(cluster, ())
-        for name in list(names):
+        holders = self.topics.get(topic, {}).keys() if cluster is None else self.clusters.get(cluster, ())
+        for name in list(holders):
             if topic in self.brokers[name].topics:
                 self._drop_queues(topic, self.brokers[name])
 
     def register_topic(self, topic: str, queues: list[QueueData]) -> None:
         """Add queues of brokers that are known; one unknown broker and nothing happens."""
+        for data in queues:
+            check_topic(topic, data.read_queue_nums, data.write_queue_nums)
         if all(data.broker_name in self.brokers for data in queues):
             for data in queues:
                 shape = Queues(data.read_queue_nums, data.write_queue_nums, data.perm, data.topic_sys_flag)
@@ -372,6 +427,41 @@ class Routes:
             self._changed(topic)
 
 
+def _check(new: Registration) -> None:
+    """RequestError for names and numbers that no server may keep, and no client may be given."""
+    for kind, name in (("broker", new.name), ("cluster", new.cluster), ("zone", new.zone or "-")):
+        fault = names.server_name_fault(kind, name)
+        if fault is not None:
+            raise RequestError(Response.INVALID_PARAMETER, fault)
+    for address in (new.address, new.ha_address, *new.filter_servers):
+        if len(address) > names.SERVER_NAME_CHARS_MAX or not address.isprintable():
+            raise RequestError(
+                Response.INVALID_PARAMETER,
+                f"the address {address[:80]!r} of broker {new.name} has control characters or more than "
+                f"{names.SERVER_NAME_CHARS_MAX}",
+            )
+    if len(new.filter_servers) > FILTER_SERVERS_MAX:
+        raise _too_many(f"broker {new.name} has {len(new.filter_servers)} filter servers", FILTER_SERVERS_MAX)
+    if len(new.topics) > TOPICS_A_BROKER_MAX:
+        raise _too_many(f"broker {new.name} has {len(new.topics)} topics", TOPICS_A_BROKER_MAX)
+
+
+def check_topic(topic: str, read_queues: int, write_queues: int) -> None:
+    """The same for one topic of a registration."""
+    fault = names.server_name_fault("topic", topic)
+    if fault is not None:
+        raise RequestError(Response.INVALID_PARAMETER, fault)
+    if not (0 <= read_queues <= QUEUES_MAX and 0 <= write_queues <= QUEUES_MAX):
+        raise RequestError(
+            Response.INVALID_PARAMETER,
+            f"topic {topic} has {read_queues} read and {write_queues} write queues, allowed are 0 to {QUEUES_MAX}",
+        )
+
+
+def _too_many(what: str, most: int) -> RequestError:
+    return RequestError(Response.SYSTEM_ERROR, f"{what}, at most {most} are allowed")
+
+
 def _presence(new: Registration, now_ms: int) -> Presence:
     return Presence(
         broker_name=new.name,
@@ -421,11 +511,11 @@ def only_zone(route: TopicRoute, zone: str) -> TopicRoute:
         for data in route.broker_datas
         if (data.zone_name or "").lower() == wanted or MASTER_ID not in data.broker_addrs
     ]
-    names = {data.broker_name for data in kept}
+    zoned = {data.broker_name for data in kept}
     addresses = {address for data in kept for address in data.broker_addrs.values()}
     return TopicRoute(
         broker_datas=kept,
-        queue_datas=[data for data in route.queue_datas if data.broker_name in names],
+        queue_datas=[data for data in route.queue_datas if data.broker_name in zoned],
         filter_server_table={at: servers for at, servers in route.filter_server_table.items() if at in addresses},
         order_topic_conf=route.order_topic_conf,
         topic_queue_mapping_by_broker=route.topic_queue_mapping_by_broker,

@@ -47,6 +47,7 @@ PRINT_S: Final = 600.0
 FIRST_WATERMARK_S: Final = 10.0
 WATERMARK_S: Final = 1.0
 NOTICE_LIMIT_S: Final = 0.3
+VALUE_CHARS_SHOWN: Final = 200
 
 
 class NameServer:
@@ -59,7 +60,9 @@ class NameServer:
         self._timers: dict[str, Timer] = {}
         self._telling: set[asyncio.Task[None]] = set()
         self._stopping = False
-        key_values = KeyValues(config.kv_file, config.kv_bytes_max)
+        key_values = KeyValues(
+            config.kv_file, config.kv_bytes_max, config.kv_entries_max, config.kv_value_chars_max
+        )
         queries = RouteQueries(settings, key_values, self._clock)
         self.state = State(settings, key_values, queries, self._clock, self._tell)
         self._route = Family("route", config.route_requests_max)
@@ -130,8 +133,18 @@ class NameServer:
     def on_close(self, connection: Connection) -> None:
         if self._stopping:  # it is we who go
             return
-        for key in self.state.routes.behind(connection):
-            self._drop(key, "connection closed")
+        keys = self.state.routes.behind(connection)
+        self.state.routes.forget_link(connection)
+        self._drop_in_turns(keys, "connection closed")
+
+    def _drop_in_turns(self, keys: list[Key], cause: str) -> None:
+        """One now, the others in later turns: each may have many topics."""
+        for number, key in enumerate(keys):
+            if key in self.state.routes.presences:
+                self._drop(key, cause)
+            if number + 1 < len(keys):
+                asyncio.get_running_loop().call_soon(self._drop_in_turns, keys[number + 1 :], cause)
+                return
 
     def _scan(self) -> None:
         for key in self.state.routes.expired(self.state.now_ms()):
@@ -174,7 +187,7 @@ class NameServer:
     def _print_key_values(self) -> None:
         log.info("key values namespaces=%d", len(self.state.key_values))
         for namespace, key, value in self.state.key_values.entries():
-            log.info("key value namespace=%s key=%s value=%s", namespace, key, value)
+            log.info("key value namespace=%s key=%s value=%s", namespace, key, value[:VALUE_CHARS_SHOWN])
 
     def _print_watermark(self) -> None:
         watermark.info(

@@ -60,6 +60,7 @@ class Client:
         self._endpoint = Endpoint(limits, clock, dispatcher, hooks, None)
         listen_to(self._endpoint, events)
         self._context: ssl.SSLContext | None = client_context(tls) if tls is not None else None
+        self._server_name: str | None = tls.server_name if tls is not None else None
         self._close_on_timeout = close_on_timeout
         self._connections: dict[str, Connection] = {}
         self._dials: dict[str, Dial] = {}
@@ -189,18 +190,24 @@ class Client:
 
     async def _open(self, address: str) -> Connection:
         host, _, port = address.rpartition(":")
+        host = host.strip("[]")
         loop = asyncio.get_running_loop()
-        tls = TlsSession(self._context, server_side=False) if self._context is not None else None
+        tls = self._session(host) if self._context is not None else None
         connection = Connection(self._endpoint, False, tls)
         connection.opened = loop.create_future()
         try:
-            await loop.create_connection(lambda: cast(asyncio.Protocol, connection), host.strip("[]"), int(port))
+            await loop.create_connection(lambda: cast(asyncio.Protocol, connection), host, int(port))
             await connection.opened
         except BaseException:
             connection.opened.cancel()
             connection.cut("not opened")
             raise
         return connection
+
+    def _session(self, host: str) -> TlsSession:
+        """The name goes to the server in its hello and is compared with its certificate; not the zone of an address."""
+        assert self._context is not None
+        return TlsSession(self._context, server_side=False, server_name=self._server_name or host.partition("%")[0])
 
     def _pass_on(self, address: str, error: CallError | None) -> None:
         calls = self._endpoint.calls

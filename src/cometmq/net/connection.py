@@ -11,6 +11,7 @@ is left to `sweep`, and activity is one flag.
 Reading pauses for the reasons below, each with its own end. Commands that were already cut from the stream then wait
 in the backlog, so that a peer that sends a thousand small requests for large answers cannot make us build them all.
 
+    TURN      its work would keep others waiting     until it is its turn again (turns.py)
     OUTPUT    the peer does not take its answers     until the transport has room again
     INFLIGHT  its waiting requests hold too much     until enough of them are answered
     TOTAL     all waiting requests hold too much     until enough of them are answered
@@ -21,6 +22,7 @@ A request that was not answered at once is remembered in `Waiting` until `answer
 
 import asyncio
 import logging
+from time import monotonic, thread_time
 from typing import Any, Final, Optional
 
 from cometmq.errors import ConnectFailed, ConnectionLost, SendFailed, TooManyCalls, WireError
@@ -30,7 +32,9 @@ from cometmq.net.endpoint import Endpoint
 from cometmq.net.intake import Intake
 from cometmq.net.output import JOIN_BYTES_MAX, Output
 from cometmq.net.serving import answer_to, serve
+from cometmq.net.shares import relieve
 from cometmq.net.tls import TlsSession
+from cometmq.net.turns import SHORT_S, SLICE_S
 from cometmq.net.waiting import Waiting
 from cometmq.wire.command import FLAG_ONEWAY, FLAG_RESPONSE, JSON, Command, encode, encode_head
 
@@ -41,6 +45,7 @@ INFLIGHT: Final = 2
 TOTAL: Final = 4
 STOPPING: Final = 8
 CLOSED: Final = 16
+TURN: Final = 32
 
 # A larger body is written as it is instead of being copied behind its header.
 COPY_BYTES_MAX: Final = 32_768
@@ -52,7 +57,7 @@ class Connection:
     __slots__ = (
         "endpoint", "accepted", "peer", "peer_text", "local", "form", "opened", "intake", "output", "serving",
         "_transport", "_entered", "_ready", "_held_back", "_backlog", "_attributes", "_corked", "_scheduled",
-        "_counted_bytes", "_waiting", "_calls", "_oneway_held", "_retiring",
+        "_unfed", "kept_bytes", "requests", "_counted_bytes", "_calls", "_oneway_held", "_retiring",
         "_heard", "_seen_bytes", "_quiet_since_s", "_opening_since_s", "_closing_since_s", "_reported",
     )  # fmt: skip
 
@@ -77,8 +82,10 @@ class Connection:
         self._corked: bool = False
         self._scheduled: bool = False
 
+        self._unfed: bytes | None = None  # what was read when the turn of the loop was over
+        self.kept_bytes: int = 0  # set by a handler that keeps a request: how much of it besides body and fields
         self._counted_bytes: int = 0
-        self._waiting: Waiting | None = None
+        self.requests: Waiting | None = None  # that are accepted and not answered
         self._calls: dict[int, Call] | None = None
         self._oneway_held: int = 0
         self._retiring: bool = False
@@ -107,7 +114,11 @@ class Connection:
     @property
     def waiting(self) -> int:
         """Requests of this connection whose answer is outstanding."""
-        return self._waiting.count if self._waiting is not None else 0
+        return self.requests.count if self.requests is not None else 0
+
+    def is_kept(self, request: Command) -> bool:
+        """Whether this request still waits for its answer."""
+        return request is self.serving or (self.requests is not None and self.requests.has(request))
 
     @property
     def attributes(self) -> dict[str, Any]:
@@ -120,9 +131,9 @@ class Connection:
         """Answer a request that was kept, once; None ends it without an answer. False: too late, or already done."""
         if request is self.serving:
             self.serving = None
-        elif self._waiting is None or not self._waiting.remove(request):
+        elif self.requests is None or not self.requests.remove(request):
             return False
-        elif self._held_back & INFLIGHT and self._waiting.size_bytes <= self.endpoint.inflight_bytes_max * 3 // 4:
+        elif self._held_back & INFLIGHT and self.requests.size_bytes <= self.endpoint.inflight_bytes_max * 3 // 4:
             self._go_on_without(INFLIGHT)
         if self._held_back & CLOSED:
             return False
@@ -218,6 +229,22 @@ class Connection:
         if self._held_back & CLOSED:
             return
         self._heard = True
+        endpoint = self.endpoint
+        now_s: float = monotonic()
+        if self._unfed is not None:  # what was on its way when reading was paused
+            self._unfed += data
+            return
+        if 0 < endpoint.turn_until_s < now_s and self._held_back == 0:
+            self._unfed = data
+            self._wait_for_turn()
+            return
+        self._take(data)
+        if endpoint.turn_until_s == 0:
+            after_s: float = monotonic()
+            if after_s - now_s > SHORT_S:
+                endpoint.turns.begin(after_s)
+
+    def _take(self, data: bytes) -> None:
         intake = self.intake
         try:
             commands = intake.feed(data)
@@ -304,6 +331,8 @@ class Connection:
         self._corked = True
         index = 0
         count = len(commands)
+        until_s: float = monotonic() + SLICE_S if count > 1 else 0.0
+        used_s: float = thread_time() if count > 1 else 0.0
         while index < count:
             command = commands[index]
             index += 1
@@ -314,6 +343,8 @@ class Connection:
                 serve(self, command)
             if self.output.size_bytes >= JOIN_BYTES_MAX:
                 self.flush()  # in between, to see whether the peer takes it
+            if index < count and not self._held_back and monotonic() > until_s and thread_time() > used_s + SLICE_S:
+                self._wait_for_turn()
             if self._held_back:
                 if index < count and not self._held_back & CLOSED:
                     self._backlog = commands[index:]
@@ -377,14 +408,32 @@ class Connection:
 
     def hold(self, request: Command, family: Family, running: bool) -> None:
         endpoint = self.endpoint
-        if self._waiting is None:
-            self._waiting = Waiting(endpoint)
-        self._waiting.add(request, family, running)
-        if self._waiting.size_bytes > endpoint.inflight_bytes_max:
+        if self.requests is None:
+            self.requests = Waiting(endpoint, self.peer[0])
+        self.requests.add(request, family, running, self.kept_bytes)
+        self.kept_bytes = 0
+        if self.requests.size_bytes > endpoint.inflight_bytes_max:
             self._pause(INFLIGHT)
-        if endpoint.inflight_bytes > endpoint.inflight_bytes_total_max:
+        if endpoint.inflight_bytes > endpoint.inflight_bytes_total_max and not relieve(endpoint, self):
             endpoint.starve(self)
             self._pause(TOTAL)
+
+    # Taking turns
+
+    def _wait_for_turn(self) -> None:
+        self._pause(TURN)
+        self.endpoint.turns.wait(self)
+
+    def take_turn(self) -> None:
+        """It was in line, and now it is next."""
+        if self._held_back & CLOSED or not self._held_back & TURN:
+            return
+        self._held_back &= ~TURN
+        data, self._unfed = self._unfed, None
+        if data is not None:
+            self._take(data)
+        if self._held_back == 0:
+            self._go_on()
 
     # Pausing
 
@@ -508,10 +557,11 @@ class Connection:
         self._closing_since_s = self.endpoint.clock.monotonic()
         self.output.close()
         self._backlog = None
+        self._unfed = None
         self.intake.drop()
         self._count_partial(0)
-        if self._waiting is not None:
-            self._waiting.remove_parked()
+        if self.requests is not None:
+            self.requests.remove_parked()
         self._lose_calls()
 
     def sweep(self, now_s: float) -> None:

@@ -39,9 +39,13 @@ class Hook(Protocol):
 
 
 class Family:
-    """`reject` is asked before each request: a text refuses it, None lets it pass."""
+    """`reject` is asked before each request: a text refuses it, None lets it pass.
 
-    __slots__ = ("name", "waiting_max", "reject", "waiting", "refused")
+    `waiting_of` has how many wait by the address that they came from. `on_evict` is called when requests that a
+    handler kept were answered without it, because their peer held more than others (shares.py).
+    """
+
+    __slots__ = ("name", "waiting_max", "reject", "waiting", "refused", "waiting_of", "on_evict")
 
     def __init__(
         self, name: str, waiting_max: int, reject: Callable[[], str | None] | None = None
@@ -51,6 +55,8 @@ class Family:
         self.reject: Callable[[], str | None] | None = reject
         self.waiting: int = 0
         self.refused: int = 0
+        self.waiting_of: dict[str, int] = {}
+        self.on_evict: Callable[[], None] | None = None
 
     def refusal(self) -> str | None:
         """Why a request cannot be taken now, as the remark of its answer."""

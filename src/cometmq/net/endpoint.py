@@ -14,7 +14,9 @@ from cometmq.clock import Clock, Timer
 from cometmq.net.calls import Calls
 from cometmq.net.dispatch import Dispatcher, Hook
 from cometmq.net.limits import Limits
+from cometmq.net.shares import make_room_for_connection
 from cometmq.net.tls import ServerTls
+from cometmq.net.turns import Turns
 from cometmq.thinned import ThinnedLog
 from cometmq.wire.command import Command
 
@@ -46,6 +48,9 @@ class Endpoint:
         self.calls: Calls = Calls(clock, limits.calls_max, limits.oneway_max, limits.calls_waiting_max)
         self.loop: asyncio.AbstractEventLoop | None = None
         self.connections: dict[Connection, None] = {}
+        self.connections_of: dict[str, int] = {}
+        self.turns: Turns = Turns(self)
+        self.turn_until_s: float = 0.0
         self.tasks: set[asyncio.Future[Command | None]] = set()
 
         self.waiting: int = 0
@@ -65,6 +70,7 @@ class Endpoint:
         self.log_malformed: ThinnedLog = ThinnedLog(logger, clock)
         self.log_cut: ThinnedLog = ThinnedLog(logger, clock)
         self.log_refused: ThinnedLog = ThinnedLog(logger, clock)
+        self.log_evicted: ThinnedLog = ThinnedLog(logger, clock)
         self.log_failed: ThinnedLog = ThinnedLog(logger, clock)
         self.log_stray: ThinnedLog = ThinnedLog(logger, clock)
 
@@ -91,7 +97,7 @@ class Endpoint:
         """False if there is no room for another connection."""
         if self.closed:
             return False
-        if len(self.connections) >= self.limits.connections_max:
+        if len(self.connections) >= self.limits.connections_max and not make_room_for_connection(self, connection):
             self.log_cut.warning(
                 "cut connection peer=%s reason=over connections_max=%d",
                 connection.peer_text,
@@ -99,12 +105,19 @@ class Endpoint:
             )
             return False
         self.connections[connection] = None
+        self.connections_of[connection.peer[0]] = self.connections_of.get(connection.peer[0], 0) + 1
         if self._sweep_timer is None:
             self._sweep_timer = self.clock.call_later(self.limits.sweep_s, self._sweep)
         return True
 
     def leave(self, connection: "Connection") -> None:
-        self.connections.pop(connection, None)
+        if connection in self.connections:
+            del self.connections[connection]
+            left = self.connections_of[connection.peer[0]] - 1
+            if left:
+                self.connections_of[connection.peer[0]] = left
+            else:
+                del self.connections_of[connection.peer[0]]
         self._starved.pop(connection, None)
         if self.emptied is not None and not self.connections:
             self.emptied.set()

@@ -12,7 +12,7 @@ from cometmq.errors import WireError
 from cometmq.net.opening import TLS_FIRST_BYTE, Opening
 from cometmq.net.proxy_protocol import ProxyHeader
 from cometmq.net.tls import ServerTls, TlsSession
-from cometmq.wire.command import Command
+from cometmq.wire.command import ANSWER_HEADER_BYTES_MAX, HEADER_BYTES_MAX, Command
 from cometmq.wire.frame import FrameSplitter
 
 
@@ -21,7 +21,7 @@ class Intake:
 
     __slots__ = (
         "ready", "tls", "header", "frames", "partial_bytes",
-        "_frame_bytes_max", "_gate", "_opening", "_splitter", "_since_s", "_since_frames",
+        "_frame_bytes_max", "_header_bytes_max", "_gate", "_opening", "_splitter", "_since_s", "_since_frames",
     )  # fmt: skip
 
     def __init__(self, frame_bytes_max: int, accepted: bool, gate: ServerTls | None, tls: TlsSession | None) -> None:
@@ -31,6 +31,8 @@ class Intake:
         self.frames: int = 0
         self.partial_bytes: int = 0
         self._frame_bytes_max: int = frame_bytes_max
+        # Long headers are answers to what we have asked.
+        self._header_bytes_max: int = HEADER_BYTES_MAX if accepted else ANSWER_HEADER_BYTES_MAX
         self._gate: ServerTls | None = gate
         self._opening: Opening | None = None
         self._splitter: FrameSplitter | None = None
@@ -45,7 +47,7 @@ class Intake:
                 return []
         splitter = self._splitter
         if splitter is None:
-            splitter = FrameSplitter(self._frame_bytes_max)
+            splitter = FrameSplitter(self._frame_bytes_max, self._header_bytes_max)
             self._splitter = splitter
         commands = splitter.feed(data)
         self.frames += len(commands)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from cometmq.errors import CometError, RequestError
 from cometmq.net.dispatch import Family
 from cometmq.net.endpoint import Endpoint
+from cometmq.net.shares import CONNECTION_SHARE, is_over_share, make_room
 from cometmq.wire.codes import Response
 from cometmq.wire.command import FLAG_ONEWAY, Command, reply
 
@@ -44,14 +45,15 @@ def serve(connection: "Connection", request: Command) -> None:
     family = route.family
     connection.serving = request
     try:
-        if family.reject is not None or family.waiting >= family.waiting_max:
-            refusal = family.refusal()
+        if family.reject is not None or family.waiting * CONNECTION_SHARE >= family.waiting_max:
+            refusal = _refusal(connection, family)
             if refusal is not None:
                 connection.serving = None
                 _refuse(connection, request, family, refusal)
                 return
         if endpoint.hooks:
             endpoint.run_before(connection.peer_text, request)
+        connection.kept_bytes = 0
         result = route.handler(connection, request)
     except Exception as error:
         connection.serving = None
@@ -68,6 +70,16 @@ def serve(connection: "Connection", request: Command) -> None:
     elif connection.is_serving(request) and not request.flag & FLAG_ONEWAY:
         connection.hold(request, family, False)
     connection.serving = None
+
+
+def _refusal(connection: "Connection", family: Family) -> str | None:
+    if family.waiting * CONNECTION_SHARE >= family.waiting_max:
+        over = is_over_share(family, connection)
+        if over is not None:
+            return over
+        if family.waiting >= family.waiting_max:
+            make_room(connection.endpoint, family, connection)
+    return family.refusal()
 
 
 def _refuse(connection: "Connection", request: Command, family: Family, remark: str) -> None:

@@ -12,16 +12,20 @@ Whether a connection may be plain or TLS is decided by its first byte and the mo
 The files are looked at every 500 ms. A changed trust file, or a certificate and a key that have both changed, makes a
 new context for connections to come; open ones keep theirs. A key alone changes nothing, because it does not fit the
 certificate yet. A pair that does not load leaves the old context in use until its files change again.
+
+A client verifies the chain and the name of the server unless a setting says otherwise: RocketMQ's client verifies
+neither unless `tls.client.authServer=true`, and then the chain only.
 """
 
 import hashlib
 import logging
 import ssl
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from cometmq.clock import Clock, Timer
-from cometmq.errors import CometError, WireError
+from cometmq.errors import CometError, ConfigError, WireError
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +35,9 @@ ENFORCING = "enforcing"
 
 WATCH_S = 0.5
 RECORD_BYTES = 16_384
+
+# X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
+_NAME_FAULTS = (62, 64)
 
 _CLIENT_AUTH = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "require": ssl.CERT_REQUIRED}
 
@@ -49,13 +56,44 @@ class TlsSettings:
 
 @dataclass(frozen=True, slots=True)
 class ClientTls:
-    """The client's side. Without `verify` any certificate is taken; host names are never compared, as in RocketMQ."""
+    """The client's side: what the server must prove, and what we show of ourselves.
 
-    verify: bool = False
+    verify          its certificate was issued by an authority of `trust_path`, or of the system if there is none.
+                    False takes any certificate: what is sent is encrypted, but anybody may be at the other end
+    check_name      and it is made out for the host name or IP address that is dialled (subjectAltName)
+    server_name     or for this name instead, whatever is dialled: name servers give out brokers' IP addresses
+    """
+
+    verify: bool = True
     trust_path: str | None = None
     certificate_path: str | None = None
     key_path: str | None = None
     key_password: str | None = field(default=None, repr=False)
+    check_name: bool = True
+    server_name: str | None = None
+
+    @classmethod
+    def of(cls, settings: Mapping[str, str]) -> "ClientTls | None":
+        """By RocketMQ's keys; None unless `tls.enable` is true. What is not given is safe: `tls.client.authServer` is
+        true unless it says false. `tls.client.checkName` and `tls.client.serverName` are our own."""
+        if not _flag(settings, "tls.enable", default=False):
+            return None
+        return cls(
+            verify=_flag(settings, "tls.client.authServer", default=True),
+            trust_path=settings.get("tls.client.trustCertPath") or None,
+            certificate_path=settings.get("tls.client.certPath") or None,
+            key_path=settings.get("tls.client.keyPath") or None,
+            key_password=settings.get("tls.client.keyPassword") or None,
+            check_name=_flag(settings, "tls.client.checkName", default=True),
+            server_name=settings.get("tls.client.serverName") or None,
+        )
+
+
+def _flag(settings: Mapping[str, str], key: str, *, default: bool) -> bool:
+    text = settings.get(key, "").strip().lower()
+    if text not in ("", "true", "false"):
+        raise ConfigError(f"{key} is {text!r}: it is true or false")
+    return text == "true" if text else default
 
 
 def server_context(settings: TlsSettings) -> ssl.SSLContext:
@@ -77,15 +115,24 @@ def server_context(settings: TlsSettings) -> ssl.SSLContext:
 
 
 def client_context(settings: ClientTls) -> ssl.SSLContext:
+    """Raises CometError that names the file or setting at fault."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.check_hostname = False
-    if settings.verify:
-        if settings.trust_path is None:
-            raise CometError("verifying the server needs a trust file")
+    context.check_hostname = settings.verify and settings.check_name
+    if settings.server_name is not None and not context.check_hostname:
+        raise CometError(
+            f"server_name is {settings.server_name!r}, but no name is compared: leave it out, or set verify and "
+            "check_name to true"
+        )
+    if not settings.verify:
+        context.verify_mode = ssl.CERT_NONE
+        logger.warning("skip verification of servers: anybody may pose as one; set verify=True and trust_path")
+    elif settings.trust_path is not None:
         _load_trust(context, settings.trust_path)
     else:
-        context.verify_mode = ssl.CERT_NONE
+        context.load_default_certs()
+    if (settings.certificate_path is None) != (settings.key_path is None):
+        raise CometError("certificate_path and key_path belong together: give both or neither")
     if settings.certificate_path is not None and settings.key_path is not None:
         _load_pair(context, settings.certificate_path, settings.key_path, settings.key_password)
     return context
@@ -109,12 +156,15 @@ def _load_trust(context: ssl.SSLContext, path: str) -> None:
 class TlsSession:
     """One connection's TLS, between bytes and bytes. `ready` after the handshake, `closed` after the peer's goodbye."""
 
-    __slots__ = ("_incoming", "_object", "_outgoing", "closed", "ready")
+    __slots__ = ("_incoming", "_name", "_object", "_outgoing", "closed", "ready")
 
-    def __init__(self, context: ssl.SSLContext, server_side: bool) -> None:
+    def __init__(self, context: ssl.SSLContext, server_side: bool, server_name: str | None = None) -> None:
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
-        self._object = context.wrap_bio(self._incoming, self._outgoing, server_side=server_side)
+        self._name = server_name
+        self._object = context.wrap_bio(
+            self._incoming, self._outgoing, server_side=server_side, server_hostname=server_name
+        )
         self.ready = False
         self.closed = False
 
@@ -128,8 +178,26 @@ class TlsSession:
             return self._read_all()
         except ssl.SSLWantReadError:
             return b""
+        except ssl.SSLCertVerificationError as error:
+            raise WireError(f"TLS failed: {self._distrust(error)}") from error
         except ssl.SSLError as error:
-            raise WireError(f"TLS failed: {error}") from error
+            hint = ": the other side does not speak TLS" if error.reason == "WRONG_VERSION_NUMBER" else ""
+            raise WireError(f"TLS failed: {error}{hint}") from error
+
+    def _distrust(self, error: ssl.SSLCertVerificationError) -> str:
+        """Why the peer's certificate is not taken, and what to change."""
+        cause = f"certificate verify failed: {error.verify_message}"
+        if self._name is None:
+            return cause
+        if error.verify_code in _NAME_FAULTS:
+            return (
+                f"{cause}; the server's certificate needs {self._name} in its subjectAltName, or give the name that it "
+                "has as server_name (tls.client.serverName), or set check_name=False (tls.client.checkName=false)"
+            )
+        return (
+            f"{cause}; give the certificate of the server's authority as trust_path (tls.client.trustCertPath), or "
+            "set verify=False (tls.client.authServer=false) to take any certificate"
+        )
 
     def _read_all(self) -> bytes:
         chunks: list[bytes] = []

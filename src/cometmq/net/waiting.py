@@ -11,8 +11,9 @@ from cometmq.net.dispatch import Family
 from cometmq.net.endpoint import Endpoint
 from cometmq.wire.command import Command
 
-# What a waiting request costs besides its body and fields: command, dictionary, table entries.
+# What a waiting request costs besides its body and fields: command, dictionary, table entries; and each field.
 REQUEST_BYTES: Final = 512
+FIELD_BYTES: Final = 64
 
 
 class Held:
@@ -25,22 +26,37 @@ class Held:
 
 
 class Waiting:
-    __slots__ = ("size_bytes", "_endpoint", "_held")
+    __slots__ = ("size_bytes", "_endpoint", "_held", "_address", "_counts")
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(self, endpoint: Endpoint, address: str) -> None:
         self.size_bytes: int = 0
         self._endpoint: Endpoint = endpoint
         self._held: dict[Command, Held] = {}
+        self._address: str = address
+        self._counts: dict[Family, int] = {}
 
     @property
     def count(self) -> int:
         return len(self._held)
 
-    def add(self, request: Command, family: Family, running: bool) -> None:
-        size_bytes = REQUEST_BYTES + len(request.body)
+    def has(self, request: Command) -> bool:
+        return request in self._held
+
+    def count_of(self, family: Family) -> int:
+        return self._counts.get(family, 0)
+
+    def parked(self) -> list[tuple[Command, Family, int]]:
+        """What no task works on, the oldest first: request, family, bytes."""
+        return [(request, held.family, held.size_bytes) for request, held in self._held.items() if not held.running]
+
+    def add(self, request: Command, family: Family, running: bool, kept_bytes: int = 0) -> None:
+        """`kept_bytes` is what its handler keeps of it besides."""
+        size_bytes = REQUEST_BYTES + len(request.body) + kept_bytes
         for value in request.ext.values():
-            size_bytes += len(value)
+            size_bytes += FIELD_BYTES + len(value)
         family.waiting += 1
+        family.waiting_of[self._address] = family.waiting_of.get(self._address, 0) + 1
+        self._counts[family] = self._counts.get(family, 0) + 1
         self._held[request] = Held(family, size_bytes, running)
         self.size_bytes += size_bytes
         self._endpoint.hold(size_bytes)
@@ -50,7 +66,14 @@ class Waiting:
         held = self._held.pop(request, None)
         if held is None:
             return False
-        held.family.waiting -= 1
+        family = held.family
+        family.waiting -= 1
+        left = family.waiting_of[self._address] - 1
+        if left:
+            family.waiting_of[self._address] = left
+        else:
+            del family.waiting_of[self._address]
+        self._counts[family] -= 1
         self.size_bytes -= held.size_bytes
         self._endpoint.release(held.size_bytes)
         return True

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
+from cometmq.errors import StoreError
 from cometmq.spark.columns import COLUMNS, Column, arrow_schema, chosen, ddl
 from cometmq.spark.lake import Lake
 from cometmq.spark.options import Options
@@ -82,11 +83,12 @@ class ArchiveReader(DataSourceReader):
             if paths and size + file.bytes > most:
                 parts.append(FilesPartition(tuple(paths)))
                 paths, size = [], 0
-            paths.append(str(lake.root / file.path))
+            paths.append(str(lake.place(file.path)))
             size += file.bytes
         return [*parts, FilesPartition(tuple(paths))] if paths else parts
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
         import pyarrow.parquet as pq
 
         if not isinstance(partition, FilesPartition):  # Spark's own, where there is nothing to read
@@ -94,9 +96,12 @@ class ArchiveReader(DataSourceReader):
         schema = arrow_schema(self.columns)
         rows = _options(self.given).number("batchRows", 1)
         for path in partition.paths:
-            with pq.ParquetFile(path) as file:
-                for batch in file.iter_batches(rows, columns=schema.names):
-                    yield batch.select(schema.names).cast(schema)
+            try:
+                with pq.ParquetFile(path) as file:
+                    for batch in file.iter_batches(rows, columns=schema.names):
+                        yield batch.select(schema.names).cast(schema)
+            except (pa.ArrowException, OSError, KeyError) as error:
+                raise StoreError(f"{path} cannot be read as a file of the archive: {error}") from error
 
 
 class PushingReader(Pushes, ArchiveReader):

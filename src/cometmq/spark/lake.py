@@ -21,10 +21,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from cometmq import names
 from cometmq.errors import ConfigError, StoreError
 from cometmq.spark.wholefile import create_whole
 
 VERSION: Final = 1
+DATA: Final = "data"
+# A batch adds some hundred files, of 300 bytes each in its manifest.
+MANIFEST_BYTES_MAX: Final = 64 << 20
 COMPACTED: Final = "_compacted"
 # What every reader of Parquet knows. What arrives is written fast; what is joined later takes half the room.
 CODECS: Final = ("snappy", "zstd", "lz4", "gzip", "none")
@@ -50,7 +54,12 @@ class LakeFile:
 
     @classmethod
     def of(cls, told: dict[str, Any]) -> LakeFile:
-        return cls(**{name: told[name] for name in cls.__dataclass_fields__})
+        made = cls(**{name: told[name] for name in cls.__dataclass_fields__})
+        for name, kind in cls.__annotations__.items():
+            value = getattr(made, name)
+            if not isinstance(value, str if kind == "str" else int) or isinstance(value, bool):
+                raise ValueError(f"{name} of a file is {str(value)[:80]!r}")
+        return made
 
 
 @dataclass(frozen=True)
@@ -79,14 +88,20 @@ class Lake:
         """Makes a batch count. False if it did already."""
         path = self._path(manifest.query, manifest.batch)
         for file in manifest.files:
-            if not (self.root / file.path).is_file():
+            if not self.place(file.path).is_file():
                 raise StoreError(f"{file.path} of batch {manifest.batch} is not in {self.root}")
         made = create_whole(path, _encode(manifest))
         self.write_file_list()
         return made
 
     def _path(self, query: str, batch: int) -> Path:
-        return self.manifests / query / f"{batch:010d}.json"
+        return self.manifests / names.path_part(query) / f"{batch:010d}.json"
+
+    def place(self, path: str) -> Path:
+        """Where a file of a manifest lies: below `data`, whatever the manifest says."""
+        if not path.startswith(f"{DATA}/"):
+            raise StoreError(f"path {path[:80]!r} is not below {self.root / DATA}: manifests name files there only")
+        return names.place_below(self.root, path)
 
     def write_file_list(self) -> None:
         files = [file.path for file in self.live_files()]
@@ -99,7 +114,16 @@ class Lake:
     def all_manifests(self) -> list[Manifest]:
         if not self.manifests.is_dir():
             raise StoreError(f"{self.root} is no archive: there is no {self.manifests}")
-        return [_decode(path) for path in sorted(self.manifests.glob("*/*.json"))]
+        return [self._manifest(path) for path in sorted(self.manifests.glob("*/*.json"))]
+
+    def _manifest(self, path: Path) -> Manifest:
+        manifest = _decode(path)
+        try:
+            for name in (*(file.path for file in manifest.files), *manifest.replaces):
+                self.place(name)
+        except StoreError as error:
+            raise StoreError(f"{path} is no manifest of this archive: {error}") from None
+        return manifest
 
     def live_files(self) -> list[LakeFile]:
         """The files that count, in order of topic, day and queue."""
@@ -120,7 +144,7 @@ class Lake:
         known = {file.path for manifest in manifests for file in manifest.files}
         replaced = {path for manifest in manifests for path in manifest.replaces}
         limit = time.time() - older_than_s
-        data = sorted((self.root / "data").glob("**/*.parquet")) if (self.root / "data").is_dir() else []
+        data = sorted((self.root / DATA).glob("**/*.parquet")) if (self.root / DATA).is_dir() else []
         return [
             path
             for path in data
@@ -141,7 +165,6 @@ class Lake:
         """Joins the small files of each topic and day, in queue order. Readers see either all old files or the new."""
         check_codec(codec)
         import pyarrow as pa
-        import pyarrow.parquet as pq
 
         groups: dict[tuple[str, str], list[LakeFile]] = {}
         for file in self.live_files():
@@ -151,7 +174,7 @@ class Lake:
         for (topic, day), files in groups.items():
             if len(files) < files_min:
                 continue
-            table = pa.concat_tables([pq.read_table(self.root / file.path, partitioning=None) for file in files])
+            table = pa.concat_tables([_table(self.place(file.path)) for file in files])
             table = table.sort_by([("brokerName", "ascending"), ("queueId", "ascending"), ("queueOffset", "ascending")])
             name = f"{os.path.dirname(files[0].path)}/compact-{uuid.uuid4().hex}.parquet"
             write_parquet(table, self.root / name, codec)
@@ -165,6 +188,21 @@ class Lake:
             made.append(joined)
         self.write_file_list()
         return made
+
+
+def _table(path: Path) -> Any:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return pq.read_table(path, partitioning=None)
+    except (pa.ArrowException, OSError) as error:
+        raise StoreError(f"{path} cannot be read: {error}") from error
+
+
+def data_path(topic: str, day: str, name: str) -> str:
+    """The path below the root of a file with messages of one topic and day. The names of topics are a broker's word."""
+    return f"{DATA}/topic={names.path_part(topic)}/day={day}/{name}"
 
 
 def check_codec(codec: str) -> None:
@@ -195,20 +233,26 @@ def _encode(manifest: Manifest) -> bytes:
 
 
 def _decode(path: Path) -> Manifest:
+    size = path.stat().st_size
+    if size > MANIFEST_BYTES_MAX:
+        raise StoreError(f"{path} is no manifest: it has {size} bytes, at most {MANIFEST_BYTES_MAX} are read")
     try:
-        tree = json.loads(path.read_text())
+        tree = json.loads(path.read_bytes())
         if tree["version"] != VERSION:
             raise StoreError(f"{path} is of version {tree['version']}, this program reads {VERSION}: use a newer one")
         files = tuple(map(LakeFile.of, tree["files"]))
-        return Manifest(tree["query"], tree["batch"], tuple(tree["columns"]), files, tuple(tree["replaces"]))
-    except (ValueError, KeyError, TypeError) as error:
-        raise StoreError(f"{path} is no manifest: {error}") from None
+        columns, replaces = tuple(tree["columns"]), tuple(tree["replaces"])
+        if not all(isinstance(text, str) for text in (tree["query"], *columns, *replaces)):
+            raise ValueError("a name in it is not text")
+        return Manifest(tree["query"], int(tree["batch"]), columns, files, replaces)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise StoreError(f"{path} is no manifest: {str(error)[:200] or type(error).__name__}") from None
 
 
 def live_paths(root: str | Path) -> list[str]:
     """Paths of the files that count, for readers such as pandas or DuckDB."""
     lake = Lake(root)
-    return [str(lake.root / file.path) for file in lake.live_files()]
+    return [str(lake.place(file.path)) for file in lake.live_files()]
 
 
 def total(files: Iterable[LakeFile]) -> tuple[int, int]:

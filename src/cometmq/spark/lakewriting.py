@@ -10,9 +10,11 @@ megabyte. Bodies and properties have no minimum and maximum, which nobody asks f
 from __future__ import annotations
 
 import os
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -27,6 +29,11 @@ _REPEATING: Final = (
 )  # fmt: skip
 _WITHOUT_STATISTICS: Final = ("body", "properties")
 _DAY_US: Final = 86_400_000_000
+_I64_MAX: Final = (1 << 63) - 1
+_EPOCH: Final = date(1970, 1, 1)
+_FIRST_DAY: Final = (date.min - _EPOCH).days
+_LAST_DAY: Final = (date.max - _EPOCH).days
+UNKNOWN_DAY: Final = "0000-00-00"
 
 
 def parquet_options(names: list[str], codec: str = CODEC) -> dict[str, Any]:
@@ -60,14 +67,25 @@ def by_day(batch: pa.RecordBatch) -> list[tuple[str, pa.RecordBatch]]:
     times = batch.column("storeTimestamp").view(pa.int64())
     ends = pc.min_max(times).as_py()
     found = []
-    for number in range(ends["min"] // _DAY_US, ends["max"] // _DAY_US + 1):
+    # One after the other only where they are close: times are a peer's word, and far ones leave much between them.
+    numbers = range(ends["min"] // _DAY_US, ends["max"] // _DAY_US + 1)
+    for number in numbers if len(numbers) <= batch.num_rows else np.unique(times.to_numpy() // _DAY_US).tolist():
         first = number * _DAY_US
         inside = batch
         if ends["min"] < first or ends["max"] >= first + _DAY_US:
-            inside = filtered(batch, pc.and_(pc.greater_equal(times, first), pc.less(times, first + _DAY_US)))
+            last = min(first + _DAY_US - 1, _I64_MAX)
+            begin = max(first, -_I64_MAX - 1)
+            inside = filtered(batch, pc.and_(pc.greater_equal(times, begin), pc.less_equal(times, last)))
         if inside.num_rows:
-            found.append((pa.scalar(first, pa.timestamp("us")).as_py().strftime("%Y-%m-%d"), inside))
+            found.append((_day_text(number), inside))
     return found
+
+
+def _day_text(number: int) -> str:
+    """Days of years that have four digits by their date, all others together."""
+    if not _FIRST_DAY <= number <= _LAST_DAY:
+        return UNKNOWN_DAY
+    return (_EPOCH + timedelta(days=number)).isoformat()
 
 
 class DayFile:

@@ -5,8 +5,8 @@
                  answer may have been stored, and one that is repeated blindly is a duplicate
     look again   when sends fail; then send what is not there, for as long as `retryMs` allows
 
-What it rests on: a try has ended before the next one looks. A request that a broker received but had not handled by
-then would escape it; so after a failure it waits before it looks, and its questions go the same way as its sends did.
+What it rests on: a try has ended before the next one looks, and nothing of it arrives later: `look` raises a fence
+first (fencing.py). Brokers without fences get a second between a failure and the look.
 """
 
 from __future__ import annotations

@@ -38,11 +38,24 @@ CONNECTION_OPTIONS: Final[dict[str, str | None]] = {
     "secretKey": None,
     "tls": "false",
     "tlsTrust": None,
+    "tlsVerify": "true",
+    "tlsName": None,
+    "tlsCert": None,
+    "tlsKey": None,
+    "tlsKeyPassword": None,
     "namespace": None,
     "pullTimeoutMs": "3000",
     "retryMs": "120000",
 }
-CONNECTION_ALIASES: Final = {"nameServer": "namesrvAddr", "kafka.bootstrap.servers": "namesrvAddr"}
+CONNECTION_ALIASES: Final = {"nameServer": "namesrvAddr", "kafka.bootstrap.servers": "namesrvAddr"} | {
+    "tls.enable": "tls",
+    "tls.client.authServer": "tlsVerify",
+    "tls.client.trustCertPath": "tlsTrust",
+    "tls.client.serverName": "tlsName",
+    "tls.client.certPath": "tlsCert",
+    "tls.client.keyPath": "tlsKey",
+    "tls.client.keyPassword": "tlsKeyPassword",
+}
 # A group for pulls of readers that name none; system groups need not be created.
 READER_GROUP: Final = "CID_RMQ_SYS_cometmq_spark"
 
@@ -52,6 +65,9 @@ FLAG_BULK: Final = 1 << 16
 _PASSING: Final = frozenset({2, 14, 1500})
 _RETRY_FIRST_S: Final = 0.05
 _RETRY_MOST_S: Final = 1.0
+
+
+_TOPIC_LISTS: Final = (Request.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, Request.GET_SYSTEM_TOPIC_LIST_FROM_NS)
 
 
 class Bounds(NamedTuple):
@@ -75,8 +91,7 @@ class Connection(NamedTuple):
     namesrv: str
     access_key: str | None
     secret_key: str | None
-    tls: bool
-    tls_trust: str | None
+    tls: ClientTls | None
     namespace: str | None
     timeout_s: float
     retry_s: float
@@ -87,23 +102,34 @@ class Connection(NamedTuple):
             options.text("namesrvAddr", "the name server, host:port;host:port"),
             options.get("accessKey"),
             options.get("secretKey"),
-            options.flag("tls"),
-            options.get("tlsTrust"),
+            _tls(options),
             options.get("namespace"),
             options.number("pullTimeoutMs", 1) / 1000,
             options.number("retryMs") / 1000,
         )
 
     def client_options(self) -> ClientOptions:
-        tls = ClientTls(verify=self.tls_trust is not None, trust_path=self.tls_trust) if self.tls else None
         return ClientOptions(
             namesrv=self.namesrv,
             access_key=self.access_key,
             secret_key=self.secret_key,
             namespace=self.namespace,
-            tls=tls,
+            tls=self.tls,
             binary_headers=True,
         )
+
+
+def _tls(options: Options) -> ClientTls | None:
+    if not options.flag("tls"):
+        return None
+    return ClientTls(
+        verify=options.flag("tlsVerify"),
+        trust_path=options.get("tlsTrust"),
+        certificate_path=options.get("tlsCert"),
+        key_path=options.get("tlsKey"),
+        key_password=options.get("tlsKeyPassword"),
+        server_name=options.get("tlsName"),
+    )
 
 
 class Remote:
@@ -144,10 +170,14 @@ class Remote:
         return self.run(self._topics())
 
     async def _topics(self) -> list[str]:
-        command = self.instance.request(Request.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, {})
-        answer = await self.instance.nameservers.ask(command, self.connection.timeout_s)
-        names = TopicList.decode(answer.body).topic_list
-        return sorted(strip(self.instance.namespace, name) for name in names)
+        names, places = [await self._topic_list(code) for code in _TOPIC_LISTS]
+        # Clusters and brokers have a topic of their name, and clusters one for replies.
+        own = {*places, *(f"{place}_REPLY_TOPIC" for place in places)}
+        return sorted(strip(self.instance.namespace, name) for name in names if name not in own)
+
+    async def _topic_list(self, code: int) -> list[str]:
+        answer = await self.instance.nameservers.ask(self.instance.request(code, {}), self.connection.timeout_s)
+        return TopicList.decode(answer.body).topic_list
 
     def queues(self, topics: Iterable[str]) -> list[Queue]:
         """The queues of these topics that can be read. NoRoute for a topic that is not there."""
@@ -235,6 +265,10 @@ class Remote:
         except NoRoute as error:
             raise BrokerUnknown(f"broker {queue.broker} of {queue} is away: {error}") from error
         return await self.instance.ask(address, self.instance.request(code, ext), self.connection.timeout_s)
+
+    def asked(self, code: int, queue: Queue, more: dict[str, str]) -> Command:
+        """What the master of a queue answers; waits while it is away."""
+        return self.run(self._ask(code, queue, more))
 
     def _wire(self, name: str) -> str:
         return wrap(self.instance.namespace, name)

@@ -14,6 +14,7 @@ from cometmq.client.messages import SendReceipt
 from cometmq.client.options import ProducerOptions
 from cometmq.client.producer import Producer
 from cometmq.errors import CometError, ConfigError, MessageRefused
+from cometmq.spark.fencing import Fence
 from cometmq.spark.once import Letter
 from cometmq.spark.options import Options
 from cometmq.spark.remote import Remote
@@ -81,7 +82,7 @@ async def send_rows(cluster: Remote, rows: Iterator[Row], options: Options) -> N
     await _settle(waiting)
 
 
-def letters(cluster: Remote, rows: Iterator[Row], options: Options, prefix: str) -> Iterator[Letter]:
+def letters(cluster: Remote, rows: Iterator[Row], options: Options, prefix: str, fence: Fence) -> Iterator[Letter]:
     """Rows as what is sent once: each with its mark, and to a queue that a look can cover."""
     producer = cluster.run(producer_of(cluster, options, once=True))
     spare = _spare_topic(options)
@@ -97,13 +98,13 @@ def letters(cluster: Remote, rows: Iterator[Row], options: Options, prefix: str)
         sent = row.marked(f"{prefix}{name}")
         if row.queue is None:
             sent = sent._replace(queue=(place.broker, place.number), sharding_key=None)
-        yield Letter(name, partial(_send_one, producer, sent, spare == ""))
+        yield Letter(name, partial(_send_one, producer, sent, spare == "", fence))
 
 
-async def _send_one(producer: Producer[bytes], row: Row, drop: bool) -> SendReceipt | None:
+async def _send_one(producer: Producer[bytes], row: Row, drop: bool, fence: Fence) -> SendReceipt | None:
     await producer.ready()
     try:
-        return await _send(producer, row)
+        return await _send(producer, fence.marked(row))
     except MessageRefused:
         if drop:
             return None

@@ -27,8 +27,9 @@ from pyspark.sql.datasource import (
 
 from cometmq.errors import ConfigError
 from cometmq.spark.faults import at
+from cometmq.spark.fencing import Fence
 from cometmq.spark.ledger import Ledger
-from cometmq.spark.once import send_once
+from cometmq.spark.once import There, send_once
 from cometmq.spark.options import Options
 from cometmq.spark.remote import CONNECTION_ALIASES, CONNECTION_OPTIONS, Remote, remote
 from cometmq.spark.rows import RowReader
@@ -120,8 +121,13 @@ class _Writer:
             handles = cluster.run(send_halves(cluster, rows, options, task.prefix))
             return Written(task.query, task.batch, handles)
         prefix = task.batch_prefix if options.get("rowId") else task.prefix
-        ready = letters(cluster, rows, options, prefix)
-        send_once(cluster, ready, lambda: ledger.look(note, prefix), options.number("maxInFlight", 1))
+        fence = Fence(cluster, options.text("topic"), task.prefix)
+
+        def look() -> There:
+            fence.rise()
+            return ledger.look(note, prefix)
+
+        send_once(cluster, letters(cluster, rows, options, prefix, fence), look, options.number("maxInFlight", 1))
         return Written(task.query, task.batch, [])
 
     def _commit(self, messages: list[WriterCommitMessage | None]) -> None:

@@ -4,13 +4,17 @@
     commitlog/FILE                  records; the name is the log offset of its first byte
 
 Units are read as one numpy array. A range of them is read log file by log file; within a file offsets ascend, so the
-map is walked forward only. Units that point below the first log file are expired and left out.
+map is walked forward only. At the front of a queue units that point below the first log file are expired and left out,
+and so are those that RocketMQ writes before the first one of a queue (offset 0, size 2^31 - 1). Every other unit must
+name a whole record of its size, whatever bytes it has: else it is a fault, and planning never loses it.
 """
 
 from __future__ import annotations
 
+import logging
 import mmap
 import os
+import stat
 import zlib
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +22,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from struct import Struct
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -26,8 +30,9 @@ import numpy.typing as npt
 from cometmq.errors import StoreError, WireError
 from cometmq.names import segment_offset
 from cometmq.spark.decode import Records, decode
-from cometmq.spark.hopping import Ints
+from cometmq.spark.hopping import RECORD_BYTES_MIN, Ints
 from cometmq.spark.settling import settle
+from cometmq.store.consumequeues import LMQ_PREFIX
 from cometmq.wire.message import MAGIC_BLANK, MAGIC_V1, MAGIC_V2
 
 if TYPE_CHECKING:
@@ -35,11 +40,26 @@ if TYPE_CHECKING:
 
     from cometmq.spark.storefiles import Reading
 
+logger = logging.getLogger(__name__)
+
 UNIT: Final = np.dtype([("offset", ">i8"), ("size", ">i4"), ("tag", ">i8")])
 # What RocketMQ writes in front of the first unit when a queue begins in the middle of a file.
 BLANK_SIZE: Final = 0x7FFFFFFF
+# No file of a queue or of the log is as large; RocketMQ's are at most 2 GiB, for the same reason.
+QUEUE_FILE_BYTES_MAX: Final = (1 << 31) - 1
+_LAST_PLACE: Final = (1 << 62) - 1
 _START: Final = Struct(">ii")
 _PLACE: Final = Struct(">q")
+# Of a record: its size, its kind, its queue and its number in it.
+_HEAD: Final = np.dtype(
+    {
+        "names": ["size", "magic", "queue", "number"],
+        "formats": [">i4", ">i4", ">i4", ">i8"],
+        "offsets": [0, 4, 12, 20],
+        "itemsize": 28,
+    }
+)
+_MEND: Final = "rebuild the queue, read with split=log, or set badRecords=skip"
 _MAGICS: Final = (MAGIC_V1, MAGIC_V2)
 _BLOCK_BYTES: Final = 1 << 20
 _BLOCK_UNITS: Final = 1 << 14
@@ -67,6 +87,26 @@ class LogRange:
     last: int
 
 
+class Named(NamedTuple):
+    """Where units say that their records lie, how long these are, and of which queue and number: -1 for light queues,
+    whose records have the numbers of other queues."""
+
+    places: Ints
+    lengths: Ints
+    queues: Ints
+    numbers: Ints
+
+    def of(self, which: npt.NDArray[np.bool_] | slice | Ints) -> Named:
+        return Named(*[column[which] for column in self])
+
+    @classmethod
+    def all(cls, parts: Sequence[Named]) -> Named:
+        """In the order of the log."""
+        whole = cls(*map(np.concatenate, zip(*parts, strict=True)))
+        places = whole.places
+        return whole.of(np.argsort(places, kind="stable")) if (places[1:] < places[:-1]).any() else whole
+
+
 @dataclass(frozen=True)
 class StoreDirectory:
     root: str
@@ -89,56 +129,50 @@ class StoreDirectory:
             start = segment_offset(name)
             if start is not None:
                 path = os.path.join(self.log_directory, name)
-                size = os.path.getsize(path)
+                size = file_bytes(path)
+                if start + size > _LAST_PLACE:
+                    raise StoreError(f"{path} would lie at {start} of the log, the last place is {_LAST_PLACE}")
                 if size:
                     found.append((start, path, size))
         return sorted(found)
+
+    def log_bounds(self) -> tuple[int, int]:
+        """Places from the first to behind the last byte of the log."""
+        files = self.log_files()
+        return (files[0][0], files[-1][0] + files[-1][2]) if files else (_LAST_PLACE, _LAST_PLACE)
 
     def queues(self, wanted: Callable[[str], bool]) -> Iterator[tuple[str, int]]:
         root = os.path.join(self.root, "consumequeue")
         for topic in sorted(os.listdir(root)) if os.path.isdir(root) else ():
             if wanted(topic):
-                numbers = [int(name) for name in os.listdir(os.path.join(root, topic)) if name.isdigit()]
+                numbers = [int(name) for name in os.listdir(os.path.join(root, topic)) if is_number(name)]
                 yield from ((topic, number) for number in sorted(numbers))
 
     def units(self, topic: str, queue_id: int) -> tuple[int, npt.NDArray[Any]]:
         """Number of the first unit that names a message of the log, and all units from there on."""
-        folder = os.path.join(self.root, "consumequeue", topic, str(queue_id))
-        files = sorted((start, name) for name in os.listdir(folder) if (start := segment_offset(name)) is not None)
-        if not files:
-            return 0, np.empty(0, UNIT)
-        parts: list[npt.NDArray[Any]] = []
-        for start, name in files:
-            path = os.path.join(folder, name)
-            if parts and start != files[0][0] + sum(part.nbytes for part in parts):
+        expected = None
+        for base, path, count in self._unit_files(topic, queue_id):
+            if expected is not None and base != expected:
                 raise StoreError(f"a file is missing before {path}: rebuild the queue, or read with split=log")
-            part = np.fromfile(path, UNIT, os.path.getsize(path) // UNIT.itemsize)
-            parts.append(part)
-        units = np.concatenate(parts)
-        first = files[0][0] // UNIT.itemsize
-        used = np.flatnonzero(units["size"] > 0)
-        units = units[: int(used[-1]) + 1] if len(used) else units[:0]
-        log = self.log_files()
-        low = log[0][0] if log else 1 << 62
-        living = np.flatnonzero((units["offset"] >= low) & (units["size"] > 0) & (units["size"] != BLANK_SIZE))
-        skip = int(living[0]) if len(living) else len(units)
-        return first + skip, units[skip:]
+            expected = base + count
+        first, last = self.unit_bounds(topic, queue_id)
+        return first, self.unit_slice(topic, queue_id, first, last)
 
     def unit_bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
         """[first, last) of what `units` has, seen from both ends: what lies between is not read, or may be missing."""
         files = self._unit_files(topic, queue_id)
-        log = self.log_files()
-        low = log[0][0] if log else 1 << 62
+        low, _ = self.log_bounds()
         last = 0
         for base, block in _unit_blocks(files, backwards=True):
-            used = np.flatnonzero(block["size"] > 0)
+            used = np.flatnonzero((block["size"] != 0) | (block["offset"] != 0))
             if len(used):
                 last = base + int(used[-1]) + 1
                 break
         for base, block in _unit_blocks(files):
-            living = (block["offset"] >= low) & (block["size"] > 0) & (block["size"] != BLANK_SIZE)
-            if living.any():
-                return base + int(np.argmax(living)), last
+            expired = (block["offset"] >= 0) & (block["offset"] < low) & (block["size"] > 0)
+            blank = (block["offset"] == 0) & (block["size"] == BLANK_SIZE)
+            if not (expired | blank).all():
+                return min(last, base + int(np.argmin(expired | blank))), last
         return last, last
 
     def _unit_files(self, topic: str, queue_id: int) -> list[tuple[int, str, int]]:
@@ -149,7 +183,13 @@ class StoreDirectory:
             start = segment_offset(name)
             if start is not None:
                 path = os.path.join(folder, name)
-                found.append((start // UNIT.itemsize, path, os.path.getsize(path) // UNIT.itemsize))
+                size = file_bytes(path)
+                if size > QUEUE_FILE_BYTES_MAX or start > _LAST_PLACE:
+                    raise StoreError(
+                        f"{path} is no file of a queue: it has {size} bytes from {start} on, at most "
+                        f"{QUEUE_FILE_BYTES_MAX} bytes are read"
+                    )
+                found.append((start // UNIT.itemsize, path, size // UNIT.itemsize))
         return sorted(found)
 
     def unit_slice(self, topic: str, queue_id: int, first: int, last: int) -> npt.NDArray[Any]:
@@ -182,23 +222,27 @@ class StoreDirectory:
         """
         queues = list(self.queues(wanted))
         grid = self._grid(queues, bytes_max)
+        low, high = self.log_bounds()
         firsts, cuts, weights = [], [], np.zeros(len(grid) - 1, np.int64)
         for topic, queue_id in queues:
             first, units = self.units(topic, queue_id)
-            # Where something is missing in a queue its units say 0.
-            at = np.searchsorted(np.maximum.accumulate(units["offset"].astype(np.int64)), grid)
-            sizes = np.where(units["size"] == BLANK_SIZE, 0, units["size"]).astype(np.int64)
+            # A unit that names no place of the log, or is missing, goes with the one before it: none is left out.
+            inside = (units["offset"] >= low) & (units["offset"] < high) & (units["size"] > 0)
+            inside &= units["size"] != BLANK_SIZE
+            at = np.searchsorted(np.maximum.accumulate(np.where(inside, units["offset"], 0).astype(np.int64)), grid)
+            at[0], at[-1] = 0, len(units)
+            sizes = np.where(inside, units["size"], 0).astype(np.int64)
             weights += np.diff(np.append(0, np.cumsum(sizes))[at])
             firsts.append(first)
             cuts.append(at)
         total = np.cumsum(weights)
         pieces = max(1, -(-int(total[-1]) // bytes_max))
         ends = np.searchsorted(total, np.arange(1, pieces) * (int(total[-1]) / pieces)) + 1
-        for low, high in pairwise(sorted({0, *ends.tolist(), len(weights)})):
+        for begin, end in pairwise(sorted({0, *ends.tolist(), len(weights)})):
             share = [
-                QueueRange(*queue, first + int(at[low]), first + int(at[high]))
+                QueueRange(*queue, first + int(at[begin]), first + int(at[end]))
                 for queue, first, at in zip(queues, firsts, cuts, strict=True)
-                if at[low] < at[high]
+                if at[begin] < at[end]
             ]
             if share:
                 yield tuple(share)
@@ -213,8 +257,10 @@ class StoreDirectory:
     def _ends_in_log(self, topic: str, queue_id: int) -> list[int]:
         """Where the first and the last message of a queue lie; nothing of an empty one."""
         first, last = self.unit_bounds(topic, queue_id)
+        low, high = self.log_bounds()
         numbers = (first, last - 1) if first < last else ()
-        return [int(self.unit_slice(topic, queue_id, one, one + 1)["offset"][0]) for one in numbers]
+        places = [int(self.unit_slice(topic, queue_id, one, one + 1)["offset"][0]) for one in numbers]
+        return [place for place in places if low <= place < high]
 
     def log_ranges(self, bytes_max: int) -> Iterator[LogRange]:
         for start, _, size in self.log_files():
@@ -231,30 +277,51 @@ class StoreDirectory:
         and the messages of a queue stay in their order.
         """
         settle()
-        units = np.concatenate([self._units_of(part, reading) for part in parts])
-        offsets = units["offset"].astype(np.int64)
-        sizes = units["size"].astype(np.int64)
-        if len(parts) > 1:
-            order = np.argsort(offsets, kind="stable")
-            offsets, sizes = offsets[order], sizes[order]
+        whole = Named.all([self._units_of(part, reading) for part in parts])
         files = self.log_files()
         starts = [start for start, _, _ in files]
-        for number in np.unique(np.searchsorted(starts, offsets, side="right") - 1).tolist():
-            if number < 0:
-                self._check_gone(int(offsets.min()), reading)
+        holders = np.searchsorted(starts, whole.places, side="right") - 1
+        for holder in np.unique(holders).tolist():
+            if holder < 0:
+                self._check_gone(int(whole.places.min()), reading)
                 continue
-            start, path, size = files[number]
-            inside = (offsets >= start) & (offsets < start + size)
+            start, path, size = files[holder]
+            named = whole.of(holders == holder)
+            named = named._replace(places=named.places - start)
+            inside = (named.lengths >= RECORD_BYTES_MIN) & (named.lengths <= size - named.places)
+            self._refuse(start, named.of(~inside), "is outside of its files", reading)
             with _Mapped(path) as data:
-                for places, lengths in _rounds(offsets[inside] - start, sizes[inside]):
-                    for low, high in _cuts(lengths, reading):
-                        yield from self._decode(data, start, places[low:high], reading)
+                for some in _rounds(named.of(inside)):
+                    for low, high in _cuts(some.lengths, reading):
+                        places = self._checked(data, start, some.of(slice(low, high)), reading)
+                        yield from self._decode(data, start, places, reading)
 
-    def _units_of(self, part: QueueRange, reading: Reading) -> npt.NDArray[Any]:
+    def _checked(self, data: memoryview, start: int, named: Named, reading: Reading) -> Ints:
+        """The places of records that are what their units say. What is no record at all is for `_decode` to tell."""
+        heads = np.ndarray((len(data) - _HEAD.itemsize + 1,), _HEAD, np.frombuffer(data, np.uint8), 0, (1,))
+        found = heads[named.places]
+        other = (named.numbers >= 0) & ((found["number"] != named.numbers) | (found["queue"] != named.queues))
+        other |= found["size"] != named.lengths
+        other &= np.isin(found["magic"], _MAGICS)
+        if other.any():
+            self._refuse(start, named.of(other), "is a record of another size, queue or number", reading)
+        places: Ints = named.places[~other]
+        return places
+
+    def _refuse(self, start: int, named: Named, why: str, reading: Reading) -> None:
+        """Units that name what is not theirs."""
+        if not len(named.places):
+            return
+        text = f"{int(named.lengths[0])} bytes at {start + int(named.places[0])} of the log"
+        if not reading.skip_bad:
+            raise StoreError(f"a unit of a queue of {self.root} names {text}, which {why}: {_MEND}")
+        logger.warning("skip units store=%s count=%d first=%r cause=%r", self.root, len(named.places), text, why)
+
+    def _units_of(self, part: QueueRange, reading: Reading) -> Named:
         """What the queue has of the range: units that name messages."""
         first = self.unit_bounds(part.topic, part.queue_id)[0]
         units = self.unit_slice(part.topic, part.queue_id, max(first, part.first), part.last)
-        if not (units["size"] > 0).all():
+        if part.first < first or len(units) < part.last - max(first, part.first) or not (units["size"] > 0).all():
             # All of the queue: that names what is missing, and knows where units end.
             first, units = self.units(part.topic, part.queue_id)
             units = units[max(0, part.first - first) : max(0, part.last - first)]
@@ -263,15 +330,28 @@ class StoreDirectory:
                 f"{part.topic} queue {part.queue_id} of {self.root} begins at {first} now, {part.first} was planned: "
                 "its oldest files were deleted meanwhile; read again, or set badRecords=skip"
             )
-        empty = units["size"] <= 0
-        if empty.any() and not reading.skip_bad:
-            number = max(first, part.first) + int(np.argmax(empty))
+        begin = max(first, part.first)
+        if len(units) < part.last - begin and not reading.skip_bad:
             raise StoreError(
-                f"unit {number} of {part.topic} queue {part.queue_id} of {self.root} "
-                "is empty, and others behind it are not: rebuild the queue, read with split=log, or set badRecords=skip"
+                f"{part.topic} queue {part.queue_id} of {self.root} ends at {begin + len(units)} now, {part.last} was "
+                f"planned: {_MEND}"
             )
-        named: npt.NDArray[Any] = units[~empty & (units["size"] != BLANK_SIZE)]
-        return named
+        empty = (units["size"] <= 0) | (units["size"] == BLANK_SIZE) | (units["offset"] < 0)
+        if empty.any():
+            number = begin + int(np.argmax(empty))
+            if not reading.skip_bad:
+                raise StoreError(
+                    f"unit {number} of {part.topic} queue {part.queue_id} of {self.root} is empty or names no record "
+                    f"({units[int(np.argmax(empty))].tolist()}), and others behind it do: {_MEND}"
+                )
+            logger.warning(
+                "skip units store=%s topic=%s queue=%d count=%d first=%d",
+                self.root, part.topic, part.queue_id, int(empty.sum()), number,
+            )  # fmt: skip
+        light = np.full(len(units), -1)
+        numbers = light if part.topic.startswith(LMQ_PREFIX) else begin + np.arange(len(units))
+        queues = np.full(len(units), part.queue_id)
+        return Named(units["offset"].astype(np.int64), units["size"].astype(np.int64), queues, numbers).of(~empty)
 
     def _read_log(self, part: LogRange, reading: Reading) -> Iterator[pa.RecordBatch]:
         settle()
@@ -317,7 +397,8 @@ class StoreDirectory:
                 if reading.check_crc:
                     _check_crcs(data, one)
                 batches = list(decode(Records(data, one), self.broker_name, reading.columns, reading.inflate))
-            except WireError:
+            except WireError as error:
+                logger.warning("skip units store=%s count=1 cause=%r", self.root, str(error))
                 continue
             yield from batches
 
@@ -367,12 +448,12 @@ def mapped_once() -> Iterator[None]:
         _Mapped.kept = before
 
 
-def _rounds(places: Ints, lengths: Ints) -> Iterator[tuple[Ints, Ints]]:
+def _rounds(named: Named) -> Iterator[Named]:
     """Ascending places, each once; then those that are named again, as by light queues, which share records."""
-    while len(places):
-        again = np.append(False, places[1:] == places[:-1])
-        yield places[~again], lengths[~again]
-        places, lengths = places[again], lengths[again]
+    while len(named.places):
+        again = np.append(False, named.places[1:] == named.places[:-1])
+        yield named.of(~again)
+        named = named.of(again)
 
 
 def _cuts(lengths: npt.NDArray[np.int64], reading: Reading) -> Iterator[tuple[int, int]]:
@@ -462,6 +543,19 @@ def _check_crcs(data: memoryview, places: npt.NDArray[np.int64]) -> None:
         crc = _START.unpack_from(data, place + 8)[0]
         if crc and zlib.crc32(data[place + 88 : place + 88 + body_bytes]) & 0x7FFFFFFF != crc:
             raise WireError(f"the record at byte {place} has a body that does not match its CRC")
+
+
+def file_bytes(path: str) -> int:
+    """The size of a file. Reading a pipe would wait for ever, and a directory has nothing to read."""
+    found = os.stat(path)
+    if not stat.S_ISREG(found.st_mode):
+        raise StoreError(f"{path} is no file: take it out of the store")
+    return found.st_size
+
+
+def is_number(name: str) -> bool:
+    """Whether a directory is that of a queue: its number as Java writes it."""
+    return name.isascii() and name.isdigit() and name == str(int(name[:10])) and int(name) < 1 << 31
 
 
 def is_used(files: list[tuple[int, str, int]]) -> bool:

@@ -10,8 +10,9 @@ from collections.abc import Callable
 from typing import Final
 
 from cometmq.errors import ConfigError
-from cometmq.names import is_system_topic
+from cometmq.names import DLQ_PREFIX, RETRY_PREFIX, is_system_topic
 
+_OF_GROUPS: Final = (RETRY_PREFIX, DLQ_PREFIX, "%LMQ%")
 OWN_PREFIX: Final = "cometmq_spark_"
 LEDGER_TOPIC: Final = f"{OWN_PREFIX}ledger"
 
@@ -21,9 +22,13 @@ def keeps_books(topic: str) -> bool:
 
 
 def matching(pattern: str) -> Callable[[str], bool]:
-    """Whether a topic's whole name matches the option subscribePattern, and holds messages of people."""
+    """Whether a topic's whole name matches the option subscribePattern, and holds messages of people.
+
+    Retries, dead letters and light queues (%RETRY%group) are meant only by a pattern that has their prefix.
+    """
     try:
         matches = re.compile(pattern).fullmatch
     except re.error as error:
         raise ConfigError(f"option subscribePattern={pattern} is no regular expression: {error}") from None
-    return lambda topic: matches(topic) is not None and not keeps_books(topic)
+    unnamed = tuple(prefix for prefix in _OF_GROUPS if prefix not in pattern)
+    return lambda topic: matches(topic) is not None and not keeps_books(topic) and not topic.startswith(unnamed)

@@ -36,6 +36,7 @@ _HEADER: Final = Struct(">qqqqii")
 _ENTRY: Final = Struct(">iqii")
 _I32: Final = Struct(">i")
 _BLOCK_BYTES: Final = 1 << 16
+_ZEROS: Final = bytes(_BLOCK_BYTES)
 _BYTES_PER_SLOT: Final = SLOT_BYTES + 4 * ENTRY_BYTES
 
 
@@ -204,6 +205,9 @@ class _Queues:
             data = state.read(self._disk, position, _BLOCK_BYTES // UNIT_BYTES * UNIT_BYTES)
             if not data:
                 return
+            if data == _ZEROS[: len(data)]:  # as most of a queue's file is, which may be a large one
+                position += len(data)
+                continue
             for at in range(0, len(data) - UNIT_BYTES + 1, UNIT_BYTES):
                 offset, size, _ = UNIT.unpack_from(data, at)
                 if (offset or size) and size != BLANK_SIZE and state.next_number >= 0:

@@ -460,7 +460,7 @@ class CommitLog:
             return self._refuse(PutStatus.SERVICE_NOT_AVAILABLE, "closed", self.closed)
         if not self.flags.writable:
             reasons = self.flags.reasons()
-            return self._refuse(PutStatus.SERVICE_NOT_AVAILABLE, reasons, f"the store takes no messages: {reasons}")
+            return self._refuse(PutStatus.SERVICE_NOT_AVAILABLE, reasons, self.flags.refusal())
         queues = self.counters.topics.get(request.topic)
         if queues is None or not queues.field:
             fault = self.counters.topic_fault(request.topic)

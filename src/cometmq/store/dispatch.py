@@ -23,7 +23,7 @@ from typing import Final, TypeAlias
 
 from cometmq.clock import Clock
 from cometmq.errors import StoreError
-from cometmq.names import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC, SYSTEM_PREFIX
+from cometmq.names import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC, SYSTEM_PREFIX, takes_no_sends
 from cometmq.store.commitlog import CommitLog
 from cometmq.store.consumequeues import LMQ_PREFIX, ConsumeQueues
 from cometmq.store.damage import Damage, next_record
@@ -461,7 +461,7 @@ class Dispatcher:
         found: list[tuple[str, int, int]] = []
         for index in range(len(targets)):
             queue_offset = _number(offsets[index])
-            if queue_offset >= 0 and "/" not in targets[index]:
+            if queue_offset >= 0 and "/" not in targets[index] and not takes_no_sends(targets[index]):
                 is_light = self._lmq and targets[index].startswith(LMQ_PREFIX)
                 found.append((targets[index], 0 if is_light else queue_id, queue_offset))
         return found

@@ -38,6 +38,8 @@ _NAMES: Final = {
 class Flags:
     def __init__(self) -> None:
         self.bits = 0
+        # What the device said when the store became not writable.
+        self.cause: str = ""
 
     def set(self, bit: int) -> bool:
         """True if it was not set before."""
@@ -65,3 +67,8 @@ class Flags:
 
     def reasons(self) -> str:
         return ", ".join([name for bit, name in _NAMES.items() if self.bits & bit])
+
+    def refusal(self) -> str:
+        """Why a put is refused, as its sender reads it."""
+        text = f"the store takes no messages: {self.reasons()}"
+        return f"{text}, because {self.cause}; check the device, then restart" if self.cause else text

@@ -237,8 +237,8 @@ class Flusher:
             path,
             error,
         )
+        self._on_failed(error)  # first: what is said to those who wait names the cause
         self.waiters.refuse()
-        self._on_failed(error)
 
     def stop(self) -> None:
         if self._deadline_timer is not None:

@@ -50,6 +50,10 @@ log = logging.getLogger(__name__)
 GET_BYTES_MAX: Final = 128 << 20
 GET_BYTES_MIN: Final = 100
 _UNITS_AT_ONCE: Final = 800
+# With a filter by properties a unit costs the reading of its record; and a walk that finds little gives the event loop
+# back after this long, to go on where the next get begins.
+_UNITS_AT_ONCE_FILTERED: Final = 50
+_WALK_S_MAX: Final = 0.005
 # How much of the log the kernel is asked about at once.
 _WINDOW_BYTES: Final = 64 << 10
 _WINDOW_BYTES_BULK: Final = 1 << 20
@@ -241,6 +245,7 @@ class _Scan:
         self.bytes_max: int = max(GET_BYTES_MIN, min(bytes_max, GET_BYTES_MAX))
         self.unit_filter: UnitFilter | None = unit_filter
         self.record_filter: RecordFilter | None = record_filter
+        self.is_filtered: bool = unit_filter is not None or record_filter is not None
         self.loaded_units: int = loaded_units
         self.log_end: int = reading._log.max_offset
         self.segment: Segment | None = None
@@ -266,6 +271,9 @@ class _Scan:
         file_end = self.queue.next_file_offset(self.offset)
         count_max = max(1, min(self.count_max, self.count_max_in_memory))
         at_once = count_max
+        at_once_max = _UNITS_AT_ONCE if self.record_filter is None else _UNITS_AT_ONCE_FILTERED
+        monotonic = self.reading._monotonic
+        until_s: float = monotonic() + _WALK_S_MAX if self.is_filtered else 0.0
         more = True
         while more and self.next_offset < result.max_offset:
             if self.next_offset >= file_end:
@@ -282,7 +290,9 @@ class _Scan:
                 break
             more = not self.full and self._take(units) and result.count < count_max
             if not result.count:
-                at_once = _UNITS_AT_ONCE
+                at_once = at_once_max
+            if self.is_filtered and monotonic() > until_s:
+                break
         self._end_run()
         result.next_offset = self.next_offset
         if self.last_physical >= 0:

@@ -252,7 +252,10 @@ class Segments:
         """Remove the files that nobody took, as before a stop."""
         for segment in self.prepared.values():
             segment.close()
-            self.disk.remove(segment.file.path)
+            try:
+                self.disk.remove(segment.file.path)
+            except OSError as error:  # the next start removes what lies behind the end of the log
+                log.warning("kept segment made ahead path=%s error=%s", segment.file.path, error)
         self.prepared.clear()
 
     # Flushing

@@ -149,7 +149,11 @@ class Store:
         """Append one message. With status OK it is in the log; see `put_waiting()` for the promises beyond that."""
         if self.replica_shortage is not None and (short := self._short_of_replicas(request)) is not None:
             return short
-        result = self.log.append(request)
+        try:
+            result = self.log.append(request)
+        except OSError as error:
+            self.fail(error)
+            result = self.log.append(request)  # is refused and says why
         if result.status == PutStatus.OK:
             self._appended(request, result)
         return result
@@ -158,7 +162,11 @@ class Store:
         """Append a batch in the producer's form, all of it or nothing."""
         if self.replica_shortage is not None and (short := self._short_of_replicas(request)) is not None:
             return short
-        result = self.log.append_batch(request)
+        try:
+            result = self.log.append_batch(request)
+        except OSError as error:
+            self.fail(error)
+            result = self.log.append_batch(request)
         if result.status == PutStatus.OK:
             self._appended(request, result)
         return result
@@ -315,10 +323,11 @@ class Store:
     # Failing and closing
 
     def fail(self, error: OSError) -> None:
-        """A sync failed: nothing that is not on disk by now can be promised any more."""
+        """A sync or a write failed: nothing that is not on disk by now can be promised any more."""
         self.flags.set(NOT_WRITABLE)
         if self.failure is None:
             self.failure = error
+            self.flags.cause = str(error)
             log.critical("made store read-only error=%s", error)
             self.on_failure(error)
 
@@ -337,16 +346,16 @@ class Store:
         self.reading.closed = True
         self.flusher.flush_now()
         self.flusher.stop()
-        self.dispatch_now()
-        self.flush_queues_now()
+        self._try_sync(self.dispatch_now)
+        self._try_sync(self.flush_queues_now)
         if self.failure is None:
             self._try_sync(self.index.flush_now)
         if self.failure is None:
             self._try_sync(self.checkpoint.flush)
         self.segments.drop_prepared()
-        self._remove_abort()
+        self._try_sync(self._remove_abort)
         for part in (self.segments, self.queues, self.index, self.checkpoint):
-            part.close()
+            self._try_sync(part.close)
         self._lock.release()
 
     def _remove_abort(self) -> None:

@@ -24,7 +24,8 @@ class MessageAdmin:
         """By offset id, or by id if the topic is given. NotFound.
 
         Ids of both kinds have 32 digits, so any of them can be read as address and position. Only brokers that the
-        name server knows are asked: an id that names another address is not an offset id of this cluster.
+        name server knows are asked. The one with the address that an offset id names is asked first; others may have
+        had that address, and a record keeps it.
         """
         return self._thread.run(self._inner.message(message_id, topic))
 

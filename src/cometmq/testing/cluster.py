@@ -127,7 +127,9 @@ class EmbeddedBroker:
             return
 
     async def _started(self) -> Broker:
-        texts = {"storePathRootDir": str(self.directory / "store"), "brokerName": self.name} | self._settings
+        # A free port unless one is given: the default is that of a broker that may run on this machine.
+        own = {"storePathRootDir": str(self.directory / "store"), "brokerName": self.name, "listenPort": 0}
+        texts = own | self._settings
         server = Broker(broker_live.load({key: _text(value) for key, value in texts.items()}), self._clock)
         await server.start()
         return server

@@ -177,6 +177,7 @@ class Request:
     AUTH_GET_ACL: Final = 3009
     AUTH_LIST_ACL: Final = 3010
     SWITCH_TIMER_ENGINE: Final = 5001
+    RAISE_FENCE: Final = 30101  # CometMQ's own: broker/fences.py
     POP_MESSAGE: Final = 200050
     ACK_MESSAGE: Final = 200051
     PEEK_MESSAGE: Final = 200052
@@ -334,7 +335,7 @@ _TIER_B: Final = (
 _TIER_C: Final = (
     43, 45, 60, 61, 354, 355, 402, 901, 902, 903, 905, 906, 908, 1001, 1002, 1003, 1004, 1005, 1006,
     1007, 1008, 1009, 1010, 1011, 1012, 1013, 1014, 1015, 1016, 1017, 1018, 2001, 2002, 2003, 2004,
-    200056,
+    30101, 200056,
 )
 # fmt: on
 

@@ -31,7 +31,8 @@ else:
     from backports import zstd
 
 LEVEL_DEFAULT: Final = 5
-DECOMPRESSED_BYTES_MAX: Final = 64 * 1024 * 1024
+# As much as a frame could carry without compression.
+DECOMPRESSED_BYTES_MAX: Final = 16 * 1024 * 1024
 
 # Each frame costs a copy of what comes after it; a producer writes one.
 FRAMES_MAX: Final = 16

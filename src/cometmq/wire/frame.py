@@ -17,7 +17,7 @@ as does every later one.
 from typing import Final
 
 from cometmq.errors import WireError
-from cometmq.wire.command import Command, decode
+from cometmq.wire.command import HEADER_BYTES_MAX, Command, decode
 from cometmq.wire.integers import COMPILED, u32_at
 
 FRAME_BYTES_MAX: Final = 16_777_216
@@ -28,10 +28,13 @@ _CHUNK_BYTES_LARGE: Final = 16_384
 class FrameSplitter:
     """One per connection."""
 
-    __slots__ = ("_frame_bytes_max", "_chunks", "_pending", "_pending_bytes", "_needed_bytes", "broken")
+    __slots__ = (
+        "_frame_bytes_max", "_header_bytes_max", "_chunks", "_pending", "_pending_bytes", "_needed_bytes", "broken",
+    )  # fmt: skip
 
-    def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+    def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX, header_bytes_max: int = HEADER_BYTES_MAX) -> None:
         self._frame_bytes_max: int = frame_bytes_max
+        self._header_bytes_max: int = header_bytes_max
         # What there is of a frame that is not complete: large chunks, and behind them what is gathered.
         self._chunks: list[bytes] = []
         self._pending: bytearray = bytearray()
@@ -75,7 +78,7 @@ class FrameSplitter:
             if end > size:
                 self._keep(data, position, 4 + length)
                 return
-            commands.append(decode(data, position + 4, end))
+            commands.append(decode(data, position + 4, end, self._header_bytes_max))
             position = end
         if position < size:
             self._keep(data, position, 4)
@@ -111,7 +114,7 @@ class FrameSplitter:
         body_start = 8 + int.from_bytes(first[5:8], "big")
         if body_start > len(first) or body_start > needed_bytes:
             return b"".join(chunks)
-        command = decode(first, 4, body_start)
+        command = decode(first, 4, body_start, self._header_bytes_max)
         last = chunks[-1]
         inside = len(last) - left
         command.body = b"".join((memoryview(first)[body_start:], *chunks[1:-1], memoryview(last)[:inside]))

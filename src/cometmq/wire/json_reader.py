@@ -13,6 +13,8 @@ Paths of references are fastjson's: `$` the document, `@` the container of the r
 `$.a.b[3]` a way down, in which a backslash takes the next character as it is. A path that leads nowhere is null.
 
 Bounds: bytes of the text, depth of nesting, length of a number, and, where references multiply content, its nodes.
+An integer in key position, or inside of a key, has at most 64 bits: Python hashes integers modulo 2^61 - 1, so a peer
+that may write longer ones fills a dictionary with keys of one hash, and each of them is compared with all before it.
 Everything that cannot be read is a `WireError` with the position of the first bad character.
 """
 
@@ -28,7 +30,11 @@ from cometmq.errors import WireError
 BYTES_MAX: Final = 256 * 1024 * 1024
 DEPTH_MAX: Final = 64
 NUMBER_CHARS_MAX: Final = 4300
-NODES_MAX: Final = 1_000_000
+NODES_MAX: Final = 250_000
+# Objects and lists that are looked through one by one.
+CONTAINERS_MAX: Final = 200_000
+KEY_MIN: Final = -(2**63)
+KEY_MAX: Final = 2**63 - 1
 
 _GAP: Final = r"[ \t\n\r]*+"
 _SPACE: Final = re.compile(_GAP)
@@ -64,14 +70,19 @@ def loads(data: bytes | str) -> Any:
     return tree
 
 
-def loads_finite(data: bytes | str) -> Any:
-    """The same for conversion to types: no null members or elements, no cycles, at most NODES_MAX nodes.
+def loads_finite(data: bytes | str, other_forms_bytes_max: int = BYTES_MAX) -> Any:
+    """The same for conversion to types: no null members or elements, no cycles, references to at most NODES_MAX nodes.
 
     A reference to something around itself is dropped like a null: only derived getters of Java beans make them.
+    What msgspec does not read takes fifty times as long, and may have `other_forms_bytes_max` bytes.
     """
     raw = _bytes_of(data)
-    tree = _parse(raw)
+    if len(raw) > CONTAINERS_MAX and (containers := raw.count(b"{") + raw.count(b"[")) > CONTAINERS_MAX:
+        raise WireError(f"JSON text with {containers} objects and lists, the limit is {CONTAINERS_MAX}")
+    tree = _parse(raw, other_forms_bytes_max)
     if b'"$ref"' in raw:
+        if len(raw) > other_forms_bytes_max:
+            raise WireError(f"JSON text of {len(raw)} bytes has references, the limit is {other_forms_bytes_max}")
         _References(tree, cut_cycles=True).resolve()
         _measure(tree, 1, {})
     _drop_nulls(tree)
@@ -87,10 +98,14 @@ def _bytes_of(data: bytes | str) -> bytes:
         raise WireError(f"JSON text has a lone surrogate at character {error.start}") from None
 
 
-def _parse(data: bytes) -> Any:
+def _parse(data: bytes, other_forms_bytes_max: int = BYTES_MAX) -> Any:
     try:
         tree = _decoder.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        if len(data) > other_forms_bytes_max:
+            raise WireError(
+                f"JSON text of {len(data)} bytes is not standard JSON ({error}), the limit is {other_forms_bytes_max}"
+            ) from None
         return _parse_dialect(data)
     except RecursionError:
         raise _too_deep() from None
@@ -131,11 +146,12 @@ def _parse_dialect(data: bytes) -> Any:
 class _Parser:
     """Recursive descent; `at` is the index of the next character."""
 
-    __slots__ = ("text", "at")
+    __slots__ = ("text", "at", "keys")
 
     def __init__(self, text: str) -> None:
         self.text = text
         self.at = 0
+        self.keys = 0  # how many objects in key position surround this
 
     def value(self, depth: int) -> Any:
         mark = self._peek()
@@ -193,10 +209,10 @@ class _Parser:
         mark = self._peek()
         if mark == '"':
             return self._string()
-        if mark == "{":
-            return _freeze(self._object(depth + 1))
-        key = self._number()
-        if not isinstance(key, int):
+        self.keys += 1
+        key = _freeze(self._object(depth + 1)) if mark == "{" else self._number()
+        self.keys -= 1
+        if not isinstance(key, (int, ObjectKey)):
             raise self._error("an integer key")
         return key
 
@@ -245,6 +261,8 @@ class _Parser:
         number: int | float
         if found.group(1) is None and found.group(2) is None:
             number = int(token)
+            if self.keys and not KEY_MIN <= number <= KEY_MAX:
+                raise self._error("a key with integers of at most 64 bits")
         else:
             number = float(token)
             if number in (float("inf"), float("-inf")):

@@ -30,6 +30,17 @@ _NEEDS_ESCAPE: Final = re.compile(r"[^\x20-\x5b\x5d-\x7e]")
 _KEY_MARKS: Final = re.compile(r"[ =:#!]")
 
 
+# What a peer may send to change settings; all that there are make a third of it.
+REQUEST_BYTES_MAX: Final = 64 << 10
+
+
+def parse_request(text: bytes) -> dict[str, str]:
+    """The same for what a peer has sent."""
+    if len(text) > REQUEST_BYTES_MAX:
+        raise WireError(f"{len(text)} bytes of settings, at most {REQUEST_BYTES_MAX} are allowed in one request")
+    return parse(text)
+
+
 def parse(text: bytes | str) -> dict[str, str]:
     """Raises WireError for an escape \\u without four hex digits, the only text that Java refuses."""
     if isinstance(text, bytes):

@@ -9,6 +9,7 @@ from cometmq.broker.handlers import (
     assignment,
     clients,
     config,
+    fences,
     groups,
     locks,
     maintenance,
@@ -31,7 +32,7 @@ from cometmq.broker.table import Entry
 HANDLERS: Final[dict[int, Entry]] = {}
 for module in (
     send, sendback, timers, transactions, reply, pull, query, clients, offsets, locks, topics, groups, stats, config,
-    relays, maintenance, replicas, pop, assignment,
+    relays, maintenance, replicas, pop, assignment, fences,
 ):  # fmt: skip
     assert not HANDLERS.keys() & module.HANDLERS.keys(), f"{module.__name__} serves a code that another one serves"
     HANDLERS.update(module.HANDLERS)

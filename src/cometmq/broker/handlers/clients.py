@@ -5,7 +5,7 @@ The server calls `connection_closed`, `expire_clients` (every 10 s) and `tell_po
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable, Iterator
 from typing import Final
 
 from cometmq import names
@@ -42,24 +42,104 @@ from cometmq.wire.headers import (
 
 logger = logging.getLogger(__name__)
 
+CLIENT_ID_CHARS_MAX: Final = 1_024
+PRODUCER_GROUP_CHARS_MAX: Final = 255
+# What one connection may be a member of, and what its subscriptions may take.
+GROUPS_A_CONNECTION_MAX: Final = 1_000
+KEPT_BYTES_MAX: Final = 8 << 20
+EXPRESSION_CHARS_A_GROUP_MAX: Final = 8_192
+# Subscriptions (a group counts as ten) that a heartbeat registers before others have a turn: 10 ms.
+WORK_A_STEP: Final = 1_000
 
-def heartbeat(broker: Parts, connection: Link, request: Command) -> Command:
+
+def heartbeat(broker: Parts, connection: Link, request: Command) -> Command | Awaitable[Command]:
     """A first-form heartbeat (fingerprint 0) is always answered with "changed", so that its form never shortens."""
     data = body_of(HeartbeatData, request)
-    client_id = data.client_id
-    if not client_id:
+    if not data.client_id:
         raise RequestError(Response.INVALID_PARAMETER, "the heartbeat has no clientID")
+    _check_heartbeat(broker, connection, data)
+    steps = _register(broker, connection, request, data)
+    if next(steps, steps) is steps:
+        return _heartbeat_answer(request, data)
+    return _go_on(connection, request, data, steps)
+
+
+def _heartbeat_answer(request: Command, data: HeartbeatData) -> Command:
     changed = data.heartbeat_fingerprint == 0
+    return reply(request, ext=HeartbeatResponse(supports_heartbeat_v2=True, subscription_changed=changed).encode())
+
+
+async def _go_on(connection: Link, request: Command, data: HeartbeatData, steps: Iterator[None]) -> Command:
+    """A long heartbeat: others are served between its parts. One whose connection has closed is dropped."""
+    while True:
+        await asyncio.sleep(0)
+        if not connection.is_open or next(steps, steps) is steps:
+            break
+    return _heartbeat_answer(request, data)
+
+
+def _check_heartbeat(broker: Parts, connection: Link, data: HeartbeatData) -> None:
+    """The whole is refused before any of it is taken."""
+    if len(data.client_id or "") > CLIENT_ID_CHARS_MAX:
+        raise _too_much(f"the clientID has {len(data.client_id or '')} characters", CLIENT_ID_CHARS_MAX)
+    for consumer in data.consumer_data_set:
+        chars = 0
+        for subscription in consumer.subscription_data_set:
+            fault = filters.size_fault(subscription)
+            if fault is not None:
+                raise RequestError(Response.INVALID_PARAMETER, fault)
+            if not filters.is_tag_type(subscription.expression_type):
+                chars += len(subscription.sub_string or "")
+        if chars > EXPRESSION_CHARS_A_GROUP_MAX:
+            raise _too_much(f"the expressions of a group have {chars} characters", EXPRESSION_CHARS_A_GROUP_MAX)
+    kept_bytes = sum(filters.kept_bytes(one) for it in data.consumer_data_set for one in it.subscription_data_set)
+    groups = {consumer.group_name or "" for consumer in data.consumer_data_set}
+    kept_bytes += broker.consumers.kept_bytes(connection, but=groups)
+    if kept_bytes > KEPT_BYTES_MAX:
+        raise _too_much(f"the subscriptions of this connection take {kept_bytes} bytes", KEPT_BYTES_MAX)
+    count = broker.consumers.count_groups(connection, and_also=groups)
+    if count > GROUPS_A_CONNECTION_MAX:
+        raise _too_much(f"this connection is in {count} consumer groups", GROUPS_A_CONNECTION_MAX)
+    producers = {producer.group_name or "" for producer in data.producer_data_set}
+    count = broker.producers.count_groups(connection, and_also=producers)
+    if count > GROUPS_A_CONNECTION_MAX:
+        raise _too_much(f"this connection is in {count} producer groups", GROUPS_A_CONNECTION_MAX)
+    for name in producers:
+        if len(name) > PRODUCER_GROUP_CHARS_MAX:
+            raise _too_much(f"the name of a producer group has {len(name)} characters", PRODUCER_GROUP_CHARS_MAX)
+
+
+def _too_much(what: str, most: int) -> RequestError:
+    return RequestError(Response.INVALID_PARAMETER, f"{what}, at most {most} are allowed: use more clients, or fewer")
+
+
+def _register(broker: Parts, connection: Link, request: Command, data: HeartbeatData) -> Iterator[None]:
+    """Takes the heartbeat; between two steps lies as much as others can wait for. Clears the fingerprint of `data`
+    where the client must send its subscriptions next time."""
     now_ms = broker.uptime_ms()
+    client_id = data.client_id or ""
+    work = 0
+    changed = False
     for consumer in data.consumer_data_set:
         member = Member(connection, client_id, request.language, request.version, now_ms)
         if _register_consumer(broker, consumer, member, data):
             changed = True
+        # An expression is compiled, at 5 us a character.
+        work += 10 + sum(1 if filters.is_tag_type(it.expression_type) else 1 + len(it.sub_string or "") // 4
+                         for it in consumer.subscription_data_set)  # fmt: skip
+        if work >= WORK_A_STEP:
+            work = 0
+            yield
     for producer in data.producer_data_set:
         if producer.group_name:
             member = Member(connection, client_id, request.language, request.version, now_ms)
             _register_producer(broker, producer.group_name, member)
-    return reply(request, ext=HeartbeatResponse(supports_heartbeat_v2=True, subscription_changed=changed).encode())
+        work += 5
+        if work >= WORK_A_STEP:
+            work = 0
+            yield
+    if changed:
+        data.heartbeat_fingerprint = 0
 
 
 def _register_consumer(broker: Parts, consumer: ConsumerData, member: Member, data: HeartbeatData) -> bool:
@@ -72,6 +152,7 @@ def _register_consumer(broker: Parts, consumer: ConsumerData, member: Member, da
         logger.debug("skip heartbeat group=%s peer=%s reason=group unknown", name[:128], member.link.peer_text)
         return False
     _make_retry_topic(broker, consumer, config.retry_queue_nums, short=data.without_sub)
+    broker.queue_locks.join(name, member.client_id)
     notify = config.notify_consumer_ids_changed_enable
     tell(broker, broker.consumers.register(consumer, member, notify=notify, with_subscriptions=not data.without_sub))
     if not data.without_sub:
@@ -102,8 +183,18 @@ def unregister(broker: Parts, connection: Link, request: Command) -> Command:
     if header.producer_group is not None:
         broker.producers.unregister(header.producer_group, connection)
     if header.consumer_group is not None:
-        tell(broker, broker.consumers.unregister(header.consumer_group, connection))
+        _leave(broker, header.consumer_group, connection)
     return reply(request)
+
+
+def _leave(broker: Parts, group: str, connection: Link) -> None:
+    """A consumer stops in good order. Its queue locks are free before the others hear of it and ask for them."""
+    found = broker.consumers.get(group)
+    member = found.members.get(connection) if found is not None else None
+    notice = broker.consumers.unregister(group, connection)
+    if member is not None and broker.consumers.find_member(group, member.client_id) is None:
+        broker.queue_locks.leave(group, member.client_id, broker.uptime_ms())
+    tell(broker, notice)
 
 
 async def check_client_config(broker: Parts, connection: Link, request: Command) -> Command:

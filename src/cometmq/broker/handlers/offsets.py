@@ -31,6 +31,7 @@ logger = logging.getLogger(__name__)
 
 I64_MAX: Final = 2**63 - 1
 UNSET: Final = -1
+FILTER_GROUPS_CHARS_MAX: Final = 65_536
 
 
 def commit(broker: Parts, connection: Link, request: Command) -> Command:
@@ -52,14 +53,20 @@ def commit(broker: Parts, connection: Link, request: Command) -> Command:
 
 
 def query(broker: Parts, connection: Link, request: Command) -> Command:
-    """A group without offset starts at 0 where the whole queue is still there and new, else by its own rule (22)."""
+    """A group without offset starts at 0 where the whole queue is still there and new, else by its own rule (22).
+
+    A queue that has never had a message is such a queue, also one without files yet. RocketMQ answers 22 for it; the
+    client then asks for the end, and what is stored between the two questions is skipped.
+    """
     header = QueryConsumerOffset.decode(request.ext)
     topic, queue_id = header.topic, header.queue_id
     offset = broker.offsets.query(header.consumer_group, topic, queue_id)
     if offset < 0:
         if header.set_zero_if_not_found is False:
             raise RequestError(Response.QUERY_NOT_FOUND, "Not found, do not set to zero, maybe this group boot first")
-        if broker.store.queue_bounds(topic, queue_id)[0] > 0 or not broker.store.is_in_memory(topic, queue_id, 0):
+        first, end = broker.store.queue_bounds(topic, queue_id)
+        is_fresh = end == 0 and broker.topics.get(topic) is not None
+        if not is_fresh and (first > 0 or not broker.store.is_in_memory(topic, queue_id, 0)):
             raise RequestError(Response.QUERY_NOT_FOUND, "Not found, maybe this group consumer boot first")
         offset = 0
     return reply(request, ext=OffsetResponse(offset=offset).encode())
@@ -92,7 +99,7 @@ def correct(broker: Parts, connection: Link, request: Command) -> Command:
     """For each queue how far the slowest other group is; the largest number where the asking group is the slowest."""
     header = QueryCorrectionOffset.decode(request.ext)
     topic, offsets = header.topic, broker.offsets
-    passed_over = set((header.filter_groups or "").split(","))
+    passed_over = set((header.filter_groups or "")[:FILTER_GROUPS_CHARS_MAX].split(","))
     slowest: dict[int, int] = {}
     for group in offsets.groups_of_topic(topic):
         if group not in passed_over:

@@ -50,6 +50,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 COUNT_MAX: Final = 32
+# Messages in one request of acks.
+ACKS_MAX: Final = 2_000
 LATE_MS: Final = 500
 # An answer on the way counts as waiting.
 EARLY_MS: Final = 50
@@ -148,6 +150,8 @@ def _wish(broker: Broker, header: PopMessage, now_ms: int) -> Wish:
         raise RequestError(Response.SYSTEM_ERROR, "pops in order are not built: consume in order by pull")
     if broker.is_replica:
         raise RequestError(Response.SYSTEM_ERROR, "this broker is a replica: pop from its master")
+    if names.takes_no_sends(header.topic):
+        raise Forbidden(f"topic {header.topic} is the broker's own: its messages are not popped", Forbidden.TOPIC)
     topic = broker.topics.get(header.topic)
     if topic is None:
         raise RequestError(Response.TOPIC_NOT_EXIST, f"topic {header.topic} does not exist")
@@ -235,7 +239,11 @@ def ack(broker: Broker, connection: Connection, request: Command) -> Command:
 
 
 def ack_batch(broker: Broker, connection: Connection, request: Command) -> Command:
-    for entry in body_of(BatchAckRequest, request).acks:
+    acks = body_of(BatchAckRequest, request).acks
+    count = sum(entry.count() for entry in acks)
+    if count > ACKS_MAX:
+        raise _invalid(f"the request acks {count} messages, at most {ACKS_MAX} are allowed: send it in parts")
+    for entry in acks:
         group, topic = entry.consumer_group or "", entry.topic or ""
         if entry.retry not in (None, "", str(OF_TOPIC)) and not topic.startswith(names.RETRY_PREFIX):
             topic = f"{names.RETRY_PREFIX}{group}_{topic}"

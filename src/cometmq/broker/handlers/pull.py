@@ -55,9 +55,13 @@ HOLD_MS_MAX: Final = 60_000
 COUNT_MAX: Final = 10_000
 # Parts of expressions that one pull may test, at up to 0.2 us each: others want to be served too. What it has not
 # looked through then is left to the next pull.
-PARTS_MAX: Final = 100_000
+PARTS_MAX: Final = 50_000
 # The same for retried messages, each of which may have another expression.
 RETRY_UNITS_MAX: Final = 100
+
+# A parked pull without texts; a compiled expression, by the character of its text.
+WAITER_BYTES: Final = 1_200
+FILTER_CHAR_BYTES: Final = 60
 
 _NAMES: Final = {
     GetStatus.FOUND: "FOUND",
@@ -342,7 +346,7 @@ def _answer(broker: Broker, pull: Pull, result: GetResult, may_hold: bool) -> Co
     if broker.is_replica:
         code, suggested = _as_replica(broker, pull.group, result, code, suggested)
     broker.offsets.pull_commit(header.consumer_group, header.topic, header.queue_id, result.next_offset)
-    if code == Response.PULL_NOT_FOUND and may_hold and header.sys_flag & FLAG_SUSPEND:
+    if code == Response.PULL_NOT_FOUND and may_hold and header.sys_flag & FLAG_SUSPEND and _may_park(broker, pull):
         _hold(broker, pull)
         return None
     ext = {
@@ -360,6 +364,13 @@ def _answer(broker: Broker, pull: Pull, result: GetResult, may_hold: bool) -> Co
     return reply(pull.request, code, "FOUND", ext, b"".join(result.slices))
 
 
+def _may_park(broker: Broker, pull: Pull) -> bool:
+    wants = pull.wants
+    if wants is None or not pull.header.sys_flag & FLAG_SUBSCRIPTION:
+        return True
+    return broker.longpoll.may_filter(pull.connection.peer[0], wants, len(pull.header.subscription or ""))
+
+
 def _hold(broker: Broker, pull: Pull) -> None:
     header = pull.header
     settings = broker.config
@@ -367,11 +378,23 @@ def _hold(broker: Broker, pull: Pull) -> None:
     if settings.long_polling:
         hold_ms = max(0, min(header.suspend_timeout_ms, HOLD_MS_MAX))
     deadline_ms = broker.uptime_ms() + hold_ms
+    pull.connection.kept_bytes = _kept_bytes(pull)
     if not pull.connection.endpoint.hooks:
         pull.request.ext = {}  # all of it is in `header`; it is half of what a parked pull costs
     broker.longpoll.hold(
         Waiter(pull.connection, pull.request, header, pull.subscription.matches, deadline_ms, pull.wants)
     )
+
+
+def _kept_bytes(pull: Pull) -> int:
+    """What a parked pull takes besides its request: waiter, header and texts, and what it carries of its own."""
+    header = pull.header
+    kept = WAITER_BYTES + len(header.consumer_group) + len(header.topic)
+    if header.sys_flag & FLAG_SUBSCRIPTION:
+        kept += pull.subscription.kept_bytes
+        if not pull.subscription.is_tag:
+            kept += FILTER_CHAR_BYTES * len(header.subscription or "")
+    return kept
 
 
 def _suggested_broker(broker: Broker, group: SubscriptionGroupConfig, result: GetResult) -> int:

@@ -54,7 +54,7 @@ async def reply(broker: Broker, connection: Connection, request: Command) -> Com
     failure = await _push(broker, connection, header, request.body)
     if failure is None:
         ext.update(msgId="0", queueId=str(header.queue_id), queueOffset="0")
-    if broker.config.store_reply_messages:
+    if broker.config.store_reply_messages and not await broker.settling.settle(header.topic):
         ext.update(_store(broker, header, request.body, born_host))
     return answer_to(request, Response.SUCCESS if failure is None else Response.SYSTEM_ERROR, failure, ext)
 

@@ -4,6 +4,7 @@
     priority         a message with a priority goes to the queue of that number, or to the last one
     retry topics     a consumer that sends its failed message itself: too many tries go to the dead letters
     properties       region, trace switch and cluster are added, a unique id if there is none
+    settled          a topic or group that is not in its file yet: until it is (settling.py)
     put              diverted to the schedule or timer topic if delayed; then into the log
     answer           at once, or when disk and replicas have kept their promise
 
@@ -61,6 +62,8 @@ STATUS_CODES: Final = {
     PutStatus.OS_PAGE_CACHE_BUSY: Response.SYSTEM_BUSY,
     PutStatus.LMQ_QUOTA_EXCEEDED: Response.LMQ_QUOTA_EXCEEDED,
 }
+# What RocketMQ's brokers call themselves when they send.
+INNER_PRODUCERS: Final = "InnerProducerGroup_"
 STORED: Final = frozenset(
     (PutStatus.OK, PutStatus.FLUSH_DISK_TIMEOUT, PutStatus.FLUSH_SLAVE_TIMEOUT, PutStatus.SLAVE_NOT_AVAILABLE)
 )
@@ -96,6 +99,11 @@ def _send(broker: Broker, connection: Connection, request: Command, header: Send
     if "POP_CK\x01" in properties:
         properties = without(properties, Property.POP_CK)
     batch = header.batch or request.code == Request.SEND_BATCH_MESSAGE
+    if broker.fences.table:
+        if not batch:
+            properties = broker.fences.passed(properties) if "CMQ_FENCE\x01" in properties else properties
+        elif b"CMQ_FENCE\x01" in request.body:
+            request.body = broker.fences.passed_batch(request.body)
     if topic.startswith(names.RETRY_PREFIX):
         if batch:
             raise RequestError(Response.MESSAGE_ILLEGAL, f"a batch cannot be sent to the retry topic {topic}")
@@ -121,9 +129,71 @@ def _send(broker: Broker, connection: Connection, request: Command, header: Send
         # Most clients write WAIT=true into every message.
         wait="WAIT\x01false" not in properties or find(properties, Property.WAIT) != "false",
     )
+    half = not batch and "TRAN_MSG\x01" in properties and _is_half(broker, header, properties)
+    if (broker.topics.unsaved or broker.groups.unsaved) and _must_settle(broker, header, topic):
+        act = partial(_put_settled, broker, connection, request, message, queue_id, unique_id, batch, half)
+        broker.settling.park(act, len(request.body) + len(message.properties))
+        return None
+    return _put(broker, connection, request, message, queue_id, unique_id, batch, half)
+
+
+def _must_settle(broker: Broker, header: SendMessage, topic: str) -> bool:
+    """A retry topic is of use to its group only."""
+    group = retries.group_of(header.topic) if header.topic.startswith(names.RETRY_PREFIX) else ""
+    return broker.settling.holds(topic, group)
+
+
+def _put_settled(
+    broker: Broker,
+    connection: Connection,
+    request: Command,
+    message: AppendRequest,
+    queue_id: int,
+    unique_id: str,
+    batch: bool,
+    half: bool,
+    failure: str,
+) -> None:
+    """What is left to do when the tables are saved. `failure`: why they cannot be."""
+    answer: Command | None
+    try:
+        check_settled(broker, message.topic, failure)
+        answer = _put(broker, connection, request, message, queue_id, unique_id, batch, half)
+    except RequestError as error:
+        answer = _refuse(broker, request, error.code, error.remark)
+    except Exception as error:
+        answer = _refuse(broker, request, Response.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
+        connection.answer(request, answer)
+        raise
+    if answer is not None:
+        connection.answer(request, answer)
+
+
+def check_settled(broker: Broker, topic: str, failure: str) -> None:
+    """After waiting for the tables: RequestError if they cannot be saved, or if the topic was deleted meanwhile."""
+    if failure:
+        raise RequestError(
+            Response.SERVICE_NOT_AVAILABLE,
+            f"nothing was stored: topic {topic} or its group is new or has changed, which cannot be saved: {failure}",
+        )
+    if broker.topics.get(topic) is None:
+        raise RequestError(Response.TOPIC_NOT_EXIST, f"topic {topic} was deleted while the message waited")
+
+
+def _put(
+    broker: Broker,
+    connection: Connection,
+    request: Command,
+    message: AppendRequest,
+    queue_id: int,
+    unique_id: str,
+    batch: bool,
+    half: bool,
+) -> Command | None:
+    """Into the log. The answer, unless disk or replicas have to keep a promise first."""
     if batch:
         result = broker.put_batch(message)
-    elif "TRAN_MSG\x01" in properties and _is_half(broker, header, properties):
+    elif half:
         result = broker.transactions.put_half(message)
     else:
         result = broker.put(message)
@@ -203,7 +273,7 @@ def check_topic(broker: Broker, header: SendMessage) -> TopicConfig:
             Response.NO_PERMISSION,
             f"broker {settings.broker_name} is not writable (brokerPermission), and {topic} is an ordered topic",
         )
-    if topic in names.SEND_FORBIDDEN_TOPICS:
+    if names.takes_no_sends(topic) and not _is_from_broker(broker, header):
         raise RequestError(Response.NO_PERMISSION, f"sending to the system topic {topic} is forbidden")
     if config is None:
         config = _create_topic(broker, header)
@@ -214,6 +284,13 @@ def check_topic(broker: Broker, header: SendMessage) -> TopicConfig:
             f"{config.write_queue_nums} write queues",
         )
     return config
+
+
+def _is_from_broker(broker: Broker, header: SendMessage) -> bool:
+    """A replica of RocketMQ that acts as the master of its group keeps its books of pops at another broker. Groups that
+    have no such replica (enableRemoteEscape=false) take nothing of the kind."""
+    is_of_pops = header.topic.startswith(f"{names.SYSTEM_PREFIX}REVIVE_LOG_")
+    return is_of_pops and broker.config.remote_escape_enabled and header.producer_group.startswith(INNER_PRODUCERS)
 
 
 def _create_topic(broker: Broker, header: SendMessage) -> TopicConfig:
@@ -301,7 +378,8 @@ def _answer(
 
 def _remark(broker: Broker, status: int, result: PutResult) -> str:
     if status == PutStatus.SERVICE_NOT_AVAILABLE:
-        return f"{result.remark}; {broker.disk_use_text()}"
+        # One that waited for the disk was taken, so its result does not say why.
+        return f"{result.remark or broker.store.flags.refusal()}; {broker.disk_use_text()}"
     if status == PutStatus.OS_PAGE_CACHE_BUSY:
         return f"[PC_SYNCHRONIZED]{result.remark}"
     return result.remark or PUT_STATUS_NAMES[status]

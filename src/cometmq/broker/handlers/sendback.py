@@ -3,6 +3,9 @@
 The stored message is read by its physical offset and put once more: into the group's retry topic with a delay that
 grows with the number of tries, or among its dead letters when there were enough (retries.py).
 
+The answer says that the copy can be read, so retry topic, dead letters and group are in their files before it is put
+(settling.py).
+
 The copy does not wait for disk or replicas: the original is in the log already. If the put is refused, the consumer
 sends the message again itself, so that it may come twice but is never lost.
 """
@@ -10,10 +13,12 @@ sends the message again itself, so that it may come twice but is never lost.
 from __future__ import annotations
 
 import random
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from cometmq import names
 from cometmq.broker import retries
+from cometmq.broker.handlers.send import check_settled
 from cometmq.broker.systemtopics import PERM_READ_WRITE, PERM_WRITE
 from cometmq.broker.table import Entry
 from cometmq.broker.topics import UNIT_SUBSCRIPTION_FLAG
@@ -31,7 +36,7 @@ if TYPE_CHECKING:
     from cometmq.broker.server import Broker
 
 
-def send_back(broker: Broker, connection: Connection, request: Command) -> Command:
+def send_back(broker: Broker, connection: Connection, request: Command) -> Command | None:
     header = SendMessageBack.decode(request.ext)
     group = broker.groups.find(header.group)
     if group is None:
@@ -57,6 +62,11 @@ def send_back(broker: Broker, connection: Connection, request: Command) -> Comma
             Response.SYSTEM_ERROR,
             f"no message at physical offset {header.offset}: it was deleted, or the offset is not one of this broker",
         )
+    if names.takes_no_sends(message.topic):
+        raise RequestError(
+            Response.NO_PERMISSION,
+            f"the message at {header.offset} is of {message.topic}: nobody consumes the broker's own",
+        )
     target = retries.sent_back(
         header.group,
         group.retry_queue_nums,
@@ -67,6 +77,37 @@ def send_back(broker: Broker, connection: Connection, request: Command) -> Comma
     if target.is_dead_letter:
         broker.topics.create_in_send_back(target.topic, target.queues, PERM_READ_WRITE)
     copy = _copy(broker, message, target)
+    if (broker.topics.unsaved or broker.groups.unsaved) and broker.settling.holds(target.topic, header.group):
+        act = partial(_put_settled, broker, connection, request, message, target, copy)
+        broker.settling.park(act, len(message.body) + len(copy.properties))
+        return None
+    return _put(broker, request, message, target, copy)
+
+
+def _put_settled(
+    broker: Broker,
+    connection: Connection,
+    request: Command,
+    message: StoredMessage,
+    target: retries.Destination,
+    copy: AppendRequest,
+    failure: str,
+) -> None:
+    try:
+        check_settled(broker, target.topic, failure)
+        answer = _put(broker, request, message, target, copy)
+    except RequestError as error:
+        answer = reply(request, error.code, error.remark)
+    except Exception as error:
+        connection.answer(request, reply(request, Response.SYSTEM_ERROR, f"{type(error).__name__}: {error}"))
+        raise
+    connection.answer(request, answer)
+
+
+def _put(
+    broker: Broker, request: Command, message: StoredMessage, target: retries.Destination, copy: AppendRequest
+) -> Command:
+    group = SendMessageBack.decode(request.ext).group
     result = broker.put(copy)
     if result.status != PutStatus.OK:
         raise RequestError(
@@ -74,9 +115,9 @@ def send_back(broker: Broker, connection: Connection, request: Command) -> Comma
             f"the message was not given back: {result.remark or PUT_STATUS_NAMES[result.status]}",
         )
     topic = wire_properties.find(copy.properties, wire_properties.Property.RETRY_TOPIC) or message.topic
-    broker.stats.sent_back(header.group, topic)
+    broker.stats.sent_back(group, topic)
     if target.is_dead_letter:
-        broker.stats.dead_letter(header.group, topic)
+        broker.stats.dead_letter(group, topic)
     return reply(request)
 
 

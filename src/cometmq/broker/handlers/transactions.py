@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from cometmq.broker.halfqueue import Fate
 from cometmq.broker.halves import Half
 from cometmq.broker.handlers.query import record_at
-from cometmq.broker.handlers.send import STORED
+from cometmq.broker.handlers.send import STORED, check_settled
 from cometmq.broker.table import Entry
 from cometmq.errors import RequestError, WireError
 from cometmq.net.connection import Connection
@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from cometmq.broker.server import Broker
 
 Respond = Callable[[Command], object]
+
+# What a parked request is counted with for each field of its header.
+EXT_BYTES: Final = 64
 
 FATES: Final = {TRANSACTION_COMMIT: Fate.COMMITTED, TRANSACTION_ROLLBACK: Fate.ROLLED_BACK}
 
@@ -72,19 +75,25 @@ def _resolve(later: asyncio.Future[Command], answer: Command) -> None:
         later.set_result(answer)
 
 
-def _end(broker: Broker, request: Command, header: EndTransaction, fate: int, respond: Respond) -> Command | None:
-    """The answer, unless it is given to `respond` later."""
+def _end(
+    broker: Broker, request: Command, header: EndTransaction, fate: int, respond: Respond, settled: bool = False
+) -> Command | None:
+    """The answer, unless it is given to `respond` later. `settled`: the topic of the message is in its file."""
     half = broker.transactions.find(header)
     if broker.transactions.is_ended(half, fate):
         return reply(request)
     if fate == Fate.COMMITTED:
-        return _commit(broker, request, half, respond)
+        return _commit(broker, request, half, respond, settled)
     broker.transactions.end(half, fate)
     return reply(request)
 
 
-def _commit(broker: Broker, request: Command, half: Half, respond: Respond) -> Command | None:
+def _commit(broker: Broker, request: Command, half: Half, respond: Respond, settled: bool) -> Command | None:
     message = half.committed()
+    if not settled and broker.topics.unsaved and broker.settling.holds(message.topic):
+        act = partial(_end_settled, broker, request, message.topic, respond)
+        broker.settling.park(act, len(request.ext) * EXT_BYTES)
+        return None
     result = broker.put(message)
     if result.status not in STORED:
         code = REFUSAL_CODES.get(result.status, Response.SYSTEM_ERROR)
@@ -95,6 +104,20 @@ def _commit(broker: Broker, request: Command, half: Half, respond: Respond) -> C
     if broker.must_wait and broker.store.put_waiting(message, result, lambda _status: respond(reply(request))):
         return None
     return reply(request)
+
+
+def _end_settled(broker: Broker, request: Command, topic: str, respond: Respond, failure: str) -> None:
+    """Once more, because the half may have been ended while the topic of its message was saved."""
+    try:
+        check_settled(broker, topic, failure)
+        answer = _end(broker, request, EndTransaction.decode(request.ext), Fate.COMMITTED, respond, True)
+    except RequestError as error:
+        answer = reply(request, error.code, error.remark)
+    except Exception as error:
+        respond(reply(request, Response.SYSTEM_ERROR, f"{type(error).__name__}: {error}"))
+        raise
+    if answer is not None:
+        respond(answer)
 
 
 async def resume_check(broker: Broker, connection: Connection, request: Command) -> Command:

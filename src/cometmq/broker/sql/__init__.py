@@ -25,10 +25,12 @@ from typing import Final, Protocol
 from cometmq.errors import CometError
 
 TYPE: Final = "SQL92"
-# The longest take 50 ms to compile, once.
-CHARS_MAX: Final = 8_192
+# The longest take 20 ms to compile, once.
+CHARS_MAX: Final = 4_096
 # Consumers that send their expression with every pull have it compiled once.
 CACHE_MAX: Final = 100
+# What is compiled is thousands of objects, and the garbage collector stops the loop to look through all there are.
+CACHE_CHARS_MAX: Final = 32_768
 
 
 class Properties(Protocol):
@@ -61,8 +63,11 @@ def compile_filter(text: str) -> Filter:
     found = _compiled.pop(text, None)
     if found is None:
         found = _compile(text)
-        if len(_compiled) >= CACHE_MAX:
-            del _compiled[next(iter(_compiled))]
+        chars = len(text) + sum(map(len, _compiled))
+        while _compiled and (len(_compiled) >= CACHE_MAX or chars > CACHE_CHARS_MAX):
+            oldest = next(iter(_compiled))
+            chars -= len(oldest)
+            del _compiled[oldest]
     _compiled[text] = found  # behind all others: the first is the one not used for the longest time
     if isinstance(found, str):
         raise SqlError(found)

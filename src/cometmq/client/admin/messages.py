@@ -1,7 +1,7 @@
 """Stored messages: find them by id, key or time, read queues and dead letters, send them again.
 
     id          what its producer gave it          the index of every broker of the topic is asked
-    offset id   broker address and log position    that broker is asked
+    offset id   broker address and log position    that broker is asked; if it has another address by now, every one
     key         one of the message's keys          as by id; other messages with the same hash are left out here
     time        queue by queue, from the first message stored then
 """
@@ -44,26 +44,27 @@ class MessageAdmin(OffsetAdmin):
         """By offset id, or by id if the topic is given. NotFound.
 
         Ids of both kinds have 32 digits, so any of them can be read as address and position. Only brokers that the
-        name server knows are asked: an id that names another address is not an offset id of this cluster.
+        name server knows are asked. The one with the address that an offset id names is asked first; others may have
+        had that address, and a record keeps it.
         """
         if topic is not None:
             found = await self._query(topic, message_id, 0, I64_MAX, READ_COUNT, by_id=True)
             for message in found:
                 if message_id in (message.id, message.offset_id):
                     return message
-            holder = await self._holder(message_id)
-            if holder is not None:
-                return await self._by_offset_id(message_id, holder)
+            at_offset = await self._by_offset_id(message_id)
+            if at_offset is not None:
+                return at_offset
             raise NotFound(f"topic {topic} has no message with id {message_id}: it was deleted, or never there")
         if not _is_offset_id(message_id):
             raise ConfigError(f"{message_id!r} is not an offset id: to find a message by its id, give the topic too")
-        holder = await self._holder(message_id)
-        if holder is None:
+        at_offset = await self._by_offset_id(message_id)
+        if at_offset is None:
             raise NotFound(
-                f"{message_id} is not an offset id of this cluster: {_address_of(message_id)} is none of its brokers; "
-                "to find a message by the id of its producer, give the topic too"
+                f"no broker of this cluster has a message with offset id {message_id} ({_address_of(message_id)}): it "
+                "was deleted, or it is the id of its producer: then give the topic too"
             )
-        return await self._by_offset_id(message_id, holder)
+        return at_offset
 
     async def find(
         self,
@@ -198,29 +199,43 @@ class MessageAdmin(OffsetAdmin):
         }
         return sorted(found.values(), key=lambda message: message.stored_ms)
 
-    async def _holder(self, message_id: str) -> BrokerMember | None:
-        """The broker whose address an offset id carries; brokers may be registered by host names."""
-        if not _is_offset_id(message_id):
+    async def _by_offset_id(self, offset_id: str) -> Message[bytes] | None:
+        """None if no broker has it. CallError if one did not answer that might."""
+        if not _is_offset_id(offset_id):
             return None
-        wanted = _address_of(message_id)
         members = await self.members()
-        for member in members:
-            if member.address == wanted:
-                return member
-        for member in members:
-            if wanted in await _resolved(member.address):
-                return member
+        holder = await _holder(members, _address_of(offset_id))
+        if holder is not None:
+            found = await self._at_offset(offset_id, holder)
+            if found is not None:
+                return found
+        silent: list[CallError] = []
+
+        async def ask(member: BrokerMember) -> Message[bytes] | None:
+            try:
+                return await self._at_offset(offset_id, member)
+            except CallError as error:
+                silent.append(error)
+                return None
+
+        for message in await each([member for member in members if member != holder], ask):
+            if message is not None:
+                return message
+        if silent:
+            raise silent[0]
         return None
 
-    async def _by_offset_id(self, offset_id: str, holder: BrokerMember) -> Message[bytes]:
+    async def _at_offset(self, offset_id: str, member: BrokerMember) -> Message[bytes] | None:
+        """What a broker has at that position, if it was stored there under this very id."""
         header = ViewMessage(decode_offset_id(offset_id).physical_offset)
         try:
-            response = await self.ask(holder.address, Request.VIEW_MESSAGE_BY_ID, header)
-        except BrokerError as error:
-            if error.code in (Response.SYSTEM_ERROR, Response.QUERY_NOT_FOUND):
-                raise NotFound(f"no message {offset_id} at {holder.address}: {error.remark}") from error
+            response = await self.ask(member.address, Request.VIEW_MESSAGE_BY_ID, header)
+            message = self._message(decode_record(response.body), member.name)
+        except (BrokerError, WireError) as error:
+            if isinstance(error, WireError) or error.code in (Response.SYSTEM_ERROR, Response.QUERY_NOT_FOUND):
+                return None
             raise
-        return self._message(decode_record(response.body), holder.name)
+        return message if message.offset_id == offset_id.upper() else None
 
     async def _pull(self, queue: MessageQueue, at: int, count: int) -> tuple[list[Message[bytes]], int]:
         header = PullMessage(
@@ -261,6 +276,17 @@ def origin_topic(message: Message[Any]) -> str:
         if topic:
             return topic
     return message.topic
+
+
+async def _holder(members: list[BrokerMember], wanted: str) -> BrokerMember | None:
+    """Whose address this is; brokers may be registered by host names."""
+    for member in members:
+        if member.address == wanted:
+            return member
+    for member in members:
+        if wanted in await _resolved(member.address):
+            return member
+    return None
 
 
 def _is_offset_id(text: str) -> bool:

@@ -12,15 +12,15 @@ that was published is not written again. Deleting the checkpoint begins a new ar
 from __future__ import annotations
 
 import logging
-import os
 import uuid
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from cometmq.names import readable_part
 from cometmq.spark.columns import COLUMNS, Column, chosen, lent
-from cometmq.spark.lake import CODEC, Lake, LakeFile, Manifest, check_codec
+from cometmq.spark.lake import CODEC, Lake, LakeFile, Manifest, check_codec, data_path
 from cometmq.spark.offsets import Queue, Range
 from cometmq.spark.pipelines.progress import Tell, follow, progress
 from cometmq.spark.pipelines.steps import Summary, at
@@ -166,8 +166,9 @@ class _Write:
             )  # fmt: skip
 
     def _path(self, one: Range, day: str) -> str:
-        name = f"part-{self.name}-{one.queue.broker}-{one.queue.number}-{one.first}-{uuid.uuid4().hex[:8]}.parquet"
-        return os.path.join("data", f"topic={one.queue.topic}", f"day={day}", name)
+        broker = readable_part(one.queue.broker)
+        name = f"part-{self.name}-{broker}-{one.queue.number}-{one.first}-{uuid.uuid4().hex[:8]}.parquet"
+        return data_path(one.queue.topic, day, name)
 
 
 def _file_schema() -> pa.Schema:

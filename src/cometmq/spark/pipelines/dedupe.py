@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import uuid
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -25,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.errors import ConfigError
 from cometmq.spark.columns import NAMES
-from cometmq.spark.lake import Lake, LakeFile, Manifest
+from cometmq.spark.lake import Lake, LakeFile, Manifest, data_path
 from cometmq.spark.pipelines.progress import follow, progress
 from cometmq.spark.pipelines.steps import Summary, at, connection
 
@@ -195,4 +194,4 @@ class _WriteRows:
             yield pa.RecordBatch.from_arrays([pa.array([json.dumps(asdict(made))])], names=["told"])
 
     def _path(self, topic: str, day: str) -> str:
-        return os.path.join("data", f"topic={topic}", f"day={day}", f"part-{self.name}-{uuid.uuid4().hex}.parquet")
+        return data_path(topic, day, f"part-{self.name}-{uuid.uuid4().hex}.parquet")

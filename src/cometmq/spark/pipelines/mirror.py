@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
+    from cometmq.spark.fencing import Fence
+
 logger = logging.getLogger(__name__)
 
 SOURCE: Final = "CMQ_SRC"
@@ -247,6 +249,7 @@ class _Copy:
                 yield pa.RecordBatch.from_arrays([pa.array([told])], names=["told"])
 
     def _copy(self, one: Range) -> Copied:
+        from cometmq.spark.fencing import Fence
         from cometmq.spark.once import There, marked, send_once, since
         from cometmq.spark.sending import producer_of
         from cometmq.spark.sink import sink_options
@@ -256,9 +259,11 @@ class _Copy:
         producer = here.run(producer_of(here, options, once=True))
         target = self.link.target(one.queue)
         prefix = f"{self.link.name}/{one.queue.topic}/{one.queue.broker}/{one.queue.number}/"
-        letters = _Letters(self.link, one, target, prefix, producer)
+        fence = Fence(here, target.topic, f"{prefix}{one.first}-{one.last}")
+        letters = _Letters(self.link, one, target, prefix, producer, fence)
 
         def look() -> There:
+            fence.rise()
             here.queues([target.topic])  # the route anew: a queue whose broker was away may be back
             return marked(here, since(here, [], {target: self.floors[one.queue]}), SOURCE, prefix)
 
@@ -272,12 +277,13 @@ class _Copy:
 class _Letters:
     """The messages of a range, each as it is sent; those that came from the target are left out and counted."""
 
-    def __init__(self, link: Link, one: Range, target: Queue, prefix: str, producer: Any) -> None:
+    def __init__(self, link: Link, one: Range, target: Queue, prefix: str, producer: Any, fence: Fence) -> None:
         self.link = link
         self.range = one
         self.queue = MessageQueue(target.broker, target.number, target.topic)
         self.prefix = prefix
         self.producer = producer
+        self.fence = fence
         self.cut = 0
 
     def __iter__(self) -> Iterator[Any]:
@@ -294,8 +300,11 @@ class _Letters:
                 if properties is None:
                     self.cut += 1
                     continue
-                send = partial(self.producer.send_record, self.queue.topic, row["body"], properties)
-                yield Letter(str(row["queueOffset"]), partial(send, flag=row["flag"], queue=self.queue))
+                yield Letter(str(row["queueOffset"]), partial(self._send, row["body"], properties, row["flag"]))
+
+    async def _send(self, body: bytes, properties: dict[str, str], flag: int) -> Any:
+        fenced = properties | self.fence.mark(self.queue.broker_name)
+        return await self.producer.send_record(self.queue.topic, body, fenced, flag=flag, queue=self.queue)
 
     def _properties(self, given: dict[str, str], offset: int) -> dict[str, str] | None:
         """None for a message that the target has had."""

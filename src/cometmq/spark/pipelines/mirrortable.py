@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cometmq.errors import StoreError
+from cometmq.names import path_part
 from cometmq.spark.offsets import Positions, Queue
 from cometmq.spark.wholefile import create_whole
 
@@ -84,7 +85,7 @@ class Table:
             self._take(copied)
 
     def _path(self, query: str, batch: int) -> Path:
-        return self.folder / query / f"{batch:010d}.json"
+        return self.folder / path_part(query) / f"{batch:010d}.json"
 
     def _take(self, copied: list[Copied]) -> None:
         for one in copied:

@@ -12,7 +12,7 @@ import json
 from typing import TYPE_CHECKING
 
 from cometmq.errors import ConfigError
-from cometmq.names import topic_fault
+from cometmq.names import place_below, topic_fault
 from cometmq.spark.lake import Lake
 from cometmq.spark.pipelines.progress import progress, tasks
 from cometmq.spark.pipelines.steps import Summary, at
@@ -71,7 +71,7 @@ def _planned(
     lake: Lake, run: str, topics: str | None, first: str | None, last: str | None, parts: int
 ) -> tuple[list[str], int]:
     """The files of this replay, and in how many parts they are sent: as its first run found them."""
-    plan = lake.root / "_replay" / f"{run}.json"
+    plan = place_below(lake.root / "_replay", f"{run}.json")
     if not plan.exists():
         wanted = set(topics.split(",")) if topics else None
         found = [
@@ -84,4 +84,4 @@ def _planned(
         fresh.write_text(json.dumps({"files": found, "parts": parts}))
         fresh.replace(plan)
     told = json.loads(plan.read_text())
-    return [str(lake.root / path) for path in told["files"]], int(told["parts"])
+    return [str(lake.place(path)) for path in told["files"]], int(told["parts"])

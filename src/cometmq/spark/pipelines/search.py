@@ -16,7 +16,6 @@ only, except for the filters (`remember=false` leaves none).
 from __future__ import annotations
 
 import hashlib
-import os
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -25,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.errors import ConfigError
+from cometmq.names import place_below
 from cometmq.spark.columns import chosen
 from cometmq.spark.lake import Lake
 from cometmq.spark.pipelines.progress import progress, tasks
@@ -267,7 +267,7 @@ class _InFiles(_In):
         if known is not None and not all(known.may_have(text) for text in self.wanted.probes):
             yield _pruned("keys")
             return
-        with pq.ParquetFile(os.path.join(self.root, path)) as file:
+        with pq.ParquetFile(Lake(self.root).place(path)) as file:
             groups = [number for number in range(file.num_row_groups) if self._may_match(file.metadata, number)]
             if not groups:
                 yield _pruned("tags")
@@ -384,7 +384,7 @@ class Bloom:
 
 
 def _filter_path(root: str, path: str) -> Path:
-    return Path(root) / FILTERS / f"{path}.keys"
+    return place_below(Path(root) / FILTERS, f"{path}.keys")
 
 
 def _read_filter(root: str, path: str) -> Bloom | None:

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cometmq.errors import ConfigError
-from cometmq.names import topic_fault
+from cometmq.names import place_below, topic_fault
 from cometmq.spark.bodies import quoted, read_schema
 from cometmq.spark.parsed import COLUMNS, fields_of, unfit_of
 from cometmq.spark.pipelines.progress import Tell, progress, tasks
@@ -147,7 +147,7 @@ class _Job:
     # As one batch
 
     def run_batch(self, text: str, target: dict[str, str], bad_to: str | None, checkpoint: Path, run: str) -> Summary:
-        plan = self._planned(checkpoint / f"{run}.json")
+        plan = self._planned(place_below(checkpoint, f"{run}.json"))
         frames = {
             view: self.spark.read.format("cometmq").options(**self.source, subscribe=topic, **plan[topic]).load()
             for view, topic in self.topics.items()

@@ -2,7 +2,13 @@
 
     born_offset    end of the log when the connection came
     acked_offset   the log up to here is on the replica, as it says; -1 before its first report
-    next_offset    what is sent to it next
+    next_offset    what is sent to it next; before that it was written to this very connection
+    proven_offset  what it reports once that is more than it began with; -1 before
+
+A report beyond `next_offset` speaks of bytes that nobody has sent: it ends the connection. The first report is where
+the replica wishes to begin. That it has all before is its word only, so no producer is answered by it: a replica that
+was cut off has to take something on the new connection first. (Ours asks for the end of its log once more; a replica of
+RocketMQ has to wait for the next message, and producers that wait meanwhile get FLUSH_SLAVE_TIMEOUT.)
 
 How many replicas have the log up to an offset? Connections say nothing about who is at their other end, and two of
 them may belong to one replica: it was cut off, came back, and the master has not noticed the end of the old connection.
@@ -13,7 +19,7 @@ younger one, and
 
     offset E is on k replicas at least   if   born_offset < E <= acked_offset   holds for k connections
 
-A single report always counts: one replica is one replica.
+A single report counts as soon as it is proven: one replica is one replica.
 
 An empty replica is sent the last segment only: `first_offset` says where that begins. It has nothing of what lies
 before, whatever it reports, so who waits for that when it comes is not answered by any report any more.
@@ -21,6 +27,7 @@ before, whatever it reports, so who waits for that when it comes is not answered
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from cometmq.errors import WireError
@@ -28,6 +35,8 @@ from cometmq.store.replication.frames import HEADER, Reports
 from cometmq.store.replication.pace import Pace
 
 _NOTHING: Final = memoryview(b"")
+# Headers of heartbeats.
+SLACK_BYTES: Final = 1 << 10
 # A replica so far behind gets long frames: it can receive one straight to where it looks for records, and neither side
 # has a step to make for every 32 KiB. RocketMQ's replicas take frames of nearly 4 MiB.
 BACKLOG_BYTES: Final = 8 << 20
@@ -71,10 +80,15 @@ class Link:
         self.born_offset: int = log.max_offset
         self.first_offset: int = 0
         self.acked_offset: int = -1
+        self.proven_offset: int = -1
         self.next_offset: int = -1
+        self.born_s: float = now_s
+        # Of what was output, how much its socket has not taken yet; headers of frames are counted too.
+        self.unsent_bytes: Callable[[], int] = _none
         self.pace = Pace(now_s)
         self._log = log
         self._options = options
+        self._begun_at: int = 0
         self._reports = Reports()
         self._heard_s = now_s
         self._spoke_s = now_s
@@ -94,16 +108,32 @@ class Link:
             )
         if self.next_offset < 0:
             self._begin(offset)
+        elif offset > (sent := self._sent_offset(offset)):
+            raise WireError(
+                f"the replica reports offset {offset}, but on this connection it was sent the log up to "
+                f"{sent} only: nothing that it says is believed"
+            )
+        elif offset > self._begun_at:
+            self.proven_offset = offset
         moved = offset != self.acked_offset
         self.acked_offset = offset
         return moved
+
+    def _sent_offset(self, offset: int) -> int:
+        """Up to here the socket has taken the log, or a little less far."""
+        if self.acked_offset < offset <= self.next_offset:
+            unsent_bytes = self.unsent_bytes()
+            if unsent_bytes:
+                # Records have 91 bytes at least and a header 12, so less than an eighth of it is headers.
+                return min(self.next_offset, self.next_offset - unsent_bytes + unsent_bytes // 8 + SLACK_BYTES)
+        return self.next_offset
 
     def _begin(self, offset: int) -> None:
         """Where the replica asks; one without a log gets the last segment."""
         if offset == 0:
             end = self._log.max_offset
             offset = self.first_offset = end - end % self._options.segment_bytes
-        self.next_offset = offset
+        self.next_offset = self._begun_at = offset
 
     # What goes
 
@@ -154,13 +184,15 @@ class Link:
 
     def is_silent(self, now_s: float) -> bool:
         """Nothing was heard for so long that the other end must be gone."""
-        return now_s - self._heard_s >= self._options.ha_silence_ms / 1000
+        heard_s = self.born_s if self.next_offset < 0 else self._heard_s  # parts of a report are not heard
+        return now_s - heard_s >= self._options.ha_silence_ms / 1000
 
     def due_s(self) -> float:
         """When to ask for output, or whether it is silent, even if nothing happens."""
-        silent_s = self._heard_s + self._options.ha_silence_ms / 1000
+        silence_s = self._options.ha_silence_ms / 1000
         if self.next_offset < 0:
-            return silent_s
+            return self.born_s + silence_s
+        silent_s = self._heard_s + silence_s
         due_s = min(silent_s, self._spoke_s + self._options.ha_heartbeat_ms / 1000)
         if self._options.ha_pace_enabled and self.next_offset < self._log.confirm_offset:
             return min(due_s, self.pace.window_end_s)
@@ -171,10 +203,14 @@ class Link:
         return self.acked_offset >= 0 and self._log.max_offset - self.acked_offset < self._options.ha_gap_bytes_max
 
 
+def _none() -> int:
+    return 0
+
+
 def replicated_offset(links: list[Link], count: int) -> int:
     """Up to where at least `count` different replicas have the log; -1: nowhere."""
     if count == 1:
-        return max((link.acked_offset for link in links), default=-1)
+        return max((link.proven_offset for link in links), default=-1)
     best = -1
     for link in links:
         offset = link.acked_offset

@@ -5,12 +5,16 @@
 Frames are written as slices of the mapped log: nothing is copied in Python. A replica that takes no more stops being
 written to until its socket has room, and one that falls silent is closed. Bytes that are likely not in memory are
 brought there by the read thread first, so that a replica that is far behind does not stop the loop.
+
+Connections are bounded, in all and for each address. Beyond that a newcomer takes the place of one that has never been
+shown to take what it is sent, of the address that has most of them: idle connections cannot lock a replica out.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import Final, cast
@@ -29,6 +33,7 @@ log = logging.getLogger(__name__)
 LoadRanges = Callable[[list[tuple[File, int, int]], Callable[[], object]], object]
 
 LINKS_MAX: Final = 64
+LINKS_PER_ADDRESS_MAX: Final = 16
 FRAMES_PER_WRITE: Final = 16
 # Written to one replica before others have their turn, and what may wait for its socket.
 TURN_BYTES_MAX: Final = 4 << 20
@@ -117,15 +122,27 @@ class Listener:
 
     def admit(self, connection: _Connection) -> Link | None:
         """None: there are too many that have shown to be replicas."""
-        if len(self.connections) >= LINKS_MAX:
-            idle = next((each for each in self.connections if each.link.next_offset < 0), None)
-            if idle is None:
+        own = [each for each in self.connections if each.address == connection.address]
+        if len(own) >= LINKS_PER_ADDRESS_MAX:
+            if not self._make_room(own):
                 return None
-            idle.abort()
-            self._forget(idle)
+        elif len(self.connections) >= LINKS_MAX and not self._make_room(list(self.connections)):
+            return None
         link = self.master.connect(connection.name, self._clock.monotonic())
         self.connections[connection] = None
         return link
+
+    def _make_room(self, candidates: list[_Connection]) -> bool:
+        """Close the oldest that has proven nothing, of the address with most of these; one without a report first."""
+        idle = [each for each in candidates if each.link.proven_offset < 0]
+        if not idle:
+            return False
+        counts = Counter(each.address for each in idle)
+        loser = min(idle, key=lambda each: (-counts[each.address], each.link.next_offset >= 0, each.link.born_s))
+        self.closings.warning("closed replica peer=%s cause=idle, another one needs its place", loser.name)
+        loser.abort()
+        self._forget(loser)
+        return True
 
     def closed(self, connection: _Connection) -> None:
         if connection in self.connections:
@@ -143,6 +160,7 @@ class _Connection(asyncio.Protocol):
 
     def __init__(self, listener: Listener) -> None:
         self.name: str = "?"
+        self.address: str = "?"
         self._listener = listener
         self._clock = listener.store.clock
         self._transport: asyncio.Transport | None = None
@@ -153,15 +171,19 @@ class _Connection(asyncio.Protocol):
     def connection_made(self, made: asyncio.BaseTransport) -> None:
         transport = cast(asyncio.Transport, made)  # uvloop's is none by name
         peer = transport.get_extra_info("peername") or ("?", 0)
+        self.address = str(peer[0])
         self.name = f"{peer[0]}:{peer[1]}"
         link = self._listener.admit(self)
         if link is None:
-            self._listener.refusals.warning("refused replica peer=%s connections_max=%d", self.name, LINKS_MAX)
+            self._listener.refusals.warning(
+                "refused replica peer=%s connections_max=%d address_max=%d", self.name, LINKS_MAX, LINKS_PER_ADDRESS_MAX
+            )
             transport.abort()
             return
         self.link = link
         self._transport = transport
         transport.set_write_buffer_limits(high=OUTPUT_BYTES_MAX)
+        link.unsent_bytes = transport.get_write_buffer_size
         self._arm()
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -22,6 +22,8 @@ from cometmq.store.replication.whole import WholeRecords
 CHECKED_BYTES: Final = 32 << 10
 # 0 asks for the last segment, wherever it begins.
 FIRST_REQUEST: Final = 1
+# An exbibyte: what says that it has written more is no broker.
+OFFSET_MAX: Final = 1 << 60
 # The bytes of a long frame are received where records are looked for, so many at a time at most.
 LONG_FRAME_BYTES: Final = 256 << 10
 LANDING_BYTES: Final = 1 << 20
@@ -134,8 +136,8 @@ class Replica:
     def _take_frames(self, data: memoryview) -> bool:
         try:
             for offset, piece in self._frames.feed(data):
-                if offset != self._position and not self._anywhere:
-                    raise WireError(f"the master sends offset {offset}, but this replica goes on at {self._position}")
+                if offset != self._position:
+                    self._check_begin(offset)
                 if len(piece):
                     self._take(offset, piece)
                 elif not self.is_checked:
@@ -146,6 +148,16 @@ class Replica:
         finally:
             grew = self._append_taken()
         return grew
+
+    def _check_begin(self, offset: int) -> None:
+        """An empty log begins where one of its files would. (A heartbeat may say anything before.)"""
+        if not self._anywhere:
+            raise WireError(f"the master sends offset {offset}, but this replica goes on at {self._position}")
+        if self._frames.length and (offset % self._options.segment_bytes or offset > OFFSET_MAX):
+            raise WireError(
+                f"the master begins at offset {offset}: this empty log begins at a multiple of "
+                f"{self._options.segment_bytes} (mappedFileSizeCommitLog, the same on both) up to {OFFSET_MAX}"
+            )
 
     def _take(self, offset: int, piece: memoryview) -> None:
         self._anywhere = False

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from msgspec import field
 
 from cometmq.wire.bodies.base import I32, I64, Body, EnumName, enum_name
@@ -24,6 +26,8 @@ LANGUAGES = tuple(LANGUAGE_CODES)
 
 class SubscriptionData(Body):
     """`code_set` holds Java hash codes of the tags. Filter by tag unless `expression_type` is SQL92."""
+
+    OBJECTS_MAX: ClassVar[int] = 2_000
 
     class_filter_mode: bool = False
     code_set: set[I32] = set()
@@ -55,6 +59,8 @@ class ProducerData(Body):
 class HeartbeatData(Body):
     """`heartbeat_fingerprint` 0 is a first-form heartbeat; `without_sub` leaves unchanged subscriptions out."""
 
+    OBJECTS_MAX: ClassVar[int] = 4_000
+
     client_id: str | None = field(default=None, name="clientID")
     consumer_data_set: list[ConsumerData] = []
     heartbeat_fingerprint: I32 = 0
@@ -75,6 +81,8 @@ class ConsumerList(Body):
 
 class LockBatchRequest(Body):
     """Also the body of an unlock."""
+
+    OBJECTS_MAX: ClassVar[int] = 5_000
 
     client_id: str | None = None
     consumer_group: str | None = None

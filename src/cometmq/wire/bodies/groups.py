@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from msgspec import field
 
 from cometmq.wire.bodies.base import I32, I64, Body, EnumName, enum_name
@@ -64,6 +66,8 @@ class SubscriptionGroupConfig(Body):
 
 
 class SubscriptionGroupList(Body):
+    OBJECTS_MAX: ClassVar[int] = 1_000
+
     group_config_list: list[SubscriptionGroupConfig] = []
 
 

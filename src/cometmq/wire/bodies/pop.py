@@ -50,6 +50,10 @@ class BatchAck(Body):
         if len(self.bit_set) > BIT_SET_BYTES_MAX:
             raise ValueError(f"bit set of {len(self.bit_set)} bytes, the limit is {BIT_SET_BYTES_MAX}")
 
+    def count(self) -> int:
+        """How many offsets there are, without making them."""
+        return int.from_bytes(self.bit_set, "little").bit_count()
+
     def offsets(self) -> list[int]:
         return [
             self.start_offset + 8 * index + bit
@@ -68,6 +72,7 @@ class BatchAck(Body):
 
 class BatchAckRequest(Body):
     SEVERAL_FORMS: ClassVar[bool] = True
+    OBJECTS_MAX: ClassVar[int] = 1_000
 
     acks: list[BatchAck] = []
     broker_name: str | None = None

@@ -35,6 +35,8 @@ class TopicConfig(Body):
 class TopicConfigList(Body):
     """Keys of `attributes` carry a sign here: `+` to set, `-` to delete."""
 
+    OBJECTS_MAX: ClassVar[int] = 2_000
+
     topic_config_list: list[TopicConfig] = []
 
 
