@@ -7,7 +7,7 @@ from tests.support.require import unavailable
 
 __all__ = ["run", "unavailable"]
 
-pytest_plugins = ["pytester", "tests.support.failures_plugin", "tests.support.mission_plugin"]
+pytest_plugins = ["pytester", "tests.support.mission_plugin"]
 
 # A shell that runs the tests in the background has interrupts ignored, and so would have every server that tests start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -4,6 +4,7 @@ from pathlib import PurePosixPath
 
 import pytest
 
+from cometmq import names
 from cometmq.errors import StoreError
 from cometmq.names import (
     dlq_topic,
@@ -65,3 +66,22 @@ def test_segment_names_hold_their_offset() -> None:
     assert segment_offset("00000000001073741824") == 1 << 30
     for other in ("1073741824", "00000000001073741824.bak", "0000000000107374182x", "٠" * 20):
         assert segment_offset(other) is None
+
+
+@pytest.mark.parametrize(
+    "name", ["", " ", "../x", "a/b", "a\\b", "a..b", ".hidden", "a\nb", "a\x00", "a\u2028b", "n" * 256, "\x1b[31m"]
+)
+def test_a_name_that_is_no_servers(name: str) -> None:
+    assert names.server_name_fault("broker", name)
+
+
+@pytest.mark.parametrize("name", ["broker-a", "host.example.com", "DefaultCluster", "键", "a b", "n" * 255])
+def test_a_name_that_a_server_may_have(name: str) -> None:
+    assert names.server_name_fault("broker", name) is None
+
+
+def test_only_brokers_write_to_their_own_topics() -> None:
+    for topic in ("rmq_sys_REVIVE_LOG_c", "rmq_sys_wheel_timer", "SCHEDULE_TOPIC_XXXX", "OFFSET_MOVED_EVENT"):
+        assert names.takes_no_sends(topic)
+    for topic in ("rmq_sys_TRACE_DATA_eu", "RMQ_SYS_TRACE_TOPIC", "BenchmarkTest", "%RETRY%g", "TopicA"):
+        assert not names.takes_no_sends(topic)

@@ -109,6 +109,22 @@ def test_the_tutorial_runs_from_top_to_bottom(comet: Comet, cluster: SyncCluster
         type_command(comet, text)
 
 
+def test_the_program_of_the_readme_sends_and_receives(comet: Comet, cluster: SyncCluster) -> None:
+    (text,) = re.findall(r"```python\n(.*?)```", (DOCS.parent / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    assert len(text.splitlines()) <= 12
+    program = Program("readme.py", text, cluster.namesrv)
+    assert program.end() == 0, program.printed
+    assert program.printed == "('customer-7',) b'one copy'\n"
+
+
+def test_the_readme_maps_every_folder() -> None:
+    text = (DOCS.parent / "README.md").read_text(encoding="utf-8")
+    source = DOCS.parent / "src" / "cometmq"
+    folders = {path.name for path in source.iterdir() if (path / "__init__.py").exists()}
+    assert folders <= set(re.findall(r"^  (\w+)/", text, re.MULTILINE))
+    assert all((DOCS.parent / name).is_dir() for name in re.findall(r"^(\w+)/", text, re.MULTILINE))
+
+
 def test_the_page_of_topics_runs_from_top_to_bottom(comet: Comet) -> None:
     comet.good("group", "create", "billing")
     lines = [text for _, text in pieces("topics.md")]

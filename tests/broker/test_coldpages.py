@@ -1,6 +1,7 @@
 """What the broker reads for itself long after it was stored: a thread brings it into memory, others are served."""
 
 import asyncio
+import json
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -13,6 +14,8 @@ from cometmq.broker.server import Broker
 from cometmq.clock import ManualClock
 from cometmq.store.disk import File
 from cometmq.store.fakedisk import FakeDisk
+from cometmq.store.puts import AppendRequest
+from cometmq.store.results import PutStatus
 from cometmq.wire.codes import Request
 from cometmq.wire.command import request as new_request
 from cometmq.wire.headers import SearchOffset
@@ -78,6 +81,62 @@ def test_delayed_messages_wait_for_their_pages_and_nobody_else_does(tmp_path: Pa
             assert [message.body for message in stored(broker, "TopicA")] == [b"0", b"1", b"2"]
 
     run(main())
+
+
+def test_popped_messages_that_come_again_wait_for_their_pages(tmp_path: Path) -> None:
+    async def main() -> None:
+        clock = ManualClock()
+        disk = FakeDisk(now_ms=clock.now_ms)
+        async with running_broker(tmp_path, clock, disk) as broker, Peer.of(broker) as peer:
+            for number in range(3):
+                await peer.send("TopicA", b"%d" % number)
+            popped = await peer.call(
+                Request.POP_MESSAGE, consumerGroup="g", topic="TopicA", queueId=0, maxMsgNums=32, invisibleTime=10_000,
+                pollTime=0, bornTime=clock.now_ms(), initMode=0, expType="TAG", exp="*",
+            )  # fmt: skip
+            assert popped.code == 0, popped.remark
+            broker.store.reading.memory_bytes = 0  # as if much had been written since
+            slow = SlowDisk(disk, broker)
+            try:
+                clock.advance(11)
+                await until(lambda: slow.reads, "a read in the thread")
+                clock.advance(1)
+                assert stored(broker, "%RETRY%g_TopicA") == []
+            finally:
+                slow.let_go()
+            await until(lambda: len(stored(broker, "%RETRY%g_TopicA")) == 3, "revival")
+
+    run(main())
+
+
+def test_pops_that_another_broker_has_noted_wait_for_their_pages(tmp_path: Path) -> None:
+    async def main() -> None:
+        clock = ManualClock()
+        disk = FakeDisk(now_ms=clock.now_ms)
+        topic = "rmq_sys_REVIVE_LOG_DefaultCluster"
+        async with running_broker(tmp_path, clock, disk) as broker, Peer.of(broker) as peer:
+            for number in range(3):
+                await peer.send("TopicA", b"%d" % number)
+            name = {"t": "TopicA", "c": "g", "q": 0, "so": 0, "pt": clock.now_ms(), "bn": "broker-a"}
+            for tag, note in (("ck", {**name, "it": 1_000, "n": 3}), ("ack", {**name, "ao": 1})):
+                put = AppendRequest(topic, 0, json.dumps(note).encode(), f"TAGS\x01{tag}\x02")
+                assert broker.put(put).status == PutStatus.OK
+        async with after_a_restart(tmp_path, clock, disk) as (broker, _peer, slow):
+            clock.advance(10)
+            await until(lambda: slow.reads, "a read in the thread")
+            clock.advance(1)
+            assert stored(broker, "%RETRY%g_TopicA") == []
+            slow.let_go()
+            await until(lambda: _advanced(clock, len(stored(broker, "%RETRY%g_TopicA")) == 2), "revival")
+            assert [message.body for message in stored(broker, "%RETRY%g_TopicA")] == [b"0", b"2"]
+
+    run(main())
+
+
+def _advanced(clock: ManualClock, done: bool) -> bool:
+    if not done:
+        clock.advance(1)
+    return done
 
 
 def test_a_round_of_transactions_waits_for_the_pages_of_halves(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Checks what a replica takes over from its master besides the log, and when."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -118,6 +119,33 @@ def test_progress_is_asked_for_every_3_s_and_everything_every_60_s(tmp_path: Pat
     run(scene())
 
 
+def test_a_message_can_be_read_at_the_replica_whose_master_dies_with_the_table(tmp_path: Path) -> None:
+    """Its master cannot be asked any more, and was asked before it had the topic, or the queue."""
+
+    async def scene() -> None:
+        async with (
+            running_broker(tmp_path / "m") as master,
+            Peer.of(master) as peer,
+            following(tmp_path / "r", master) as copy,
+            Peer.of(copy) as reader,
+        ):
+            await peer.send("Old")
+            await until(lambda: copy.topics.data_version == master.topics.data_version)
+            copy.following.follow(None)
+            await until(lambda: not copy.following._running)
+            assert (await peer.send("New", b"new", queue_id=2)).code == 0
+            add_topic(master, "Old", 8)
+            assert (await peer.send("Old", b"late", queue_id=7)).code == 0
+            await until(lambda: len(stored(copy, "Old", 7)) == 1)
+            assert [it.body for it in await reader.pull_messages("New", 2)] == [b"new"]
+            assert [it.body for it in await reader.pull_messages("Old", 7)] == [b"late"]
+            await copy.settled()
+            saved = json.loads((tmp_path / "r/store/config/topics.json").read_bytes())["topicConfigTable"]
+            assert (saved["New"]["readQueueNums"], saved["Old"]["readQueueNums"]) == (3, 8)
+
+    run(scene())
+
+
 def test_a_topic_that_the_log_brings_is_asked_for_soon_and_once(tmp_path: Path) -> None:
     async def scene() -> None:
         async with (
@@ -129,6 +157,7 @@ def test_a_topic_that_the_log_brings_is_asked_for_soon_and_once(tmp_path: Path) 
             await peer.send("New", b"first")
             await until(lambda: copy.topics.get("New") is not None)
             assert [message.body for message in stored(copy, "New")] == [b"first"]
+            await until(lambda: copy.topics.data_version == master.topics.data_version)
             await until(lambda: not copy.following._running)
             asked_s = copy.following._everything_s
             copy.following.met("New")

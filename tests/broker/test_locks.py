@@ -1,6 +1,6 @@
 """Queue locks of ordered consumers."""
 
-from cometmq.broker.locks import QueueLocks
+from cometmq.broker.locks import LEFT_MAX, QueueLocks
 from cometmq.wire.bodies import MessageQueue
 
 Q0 = MessageQueue("broker-a", 0, "T")
@@ -72,3 +72,30 @@ def test_a_refused_request_leaves_nothing_behind() -> None:
     locks.lock("g", [], "one", 0)
 
     assert locks.held() == 0
+
+
+def test_a_client_that_leaves_frees_its_queues_and_takes_none_by_a_late_request() -> None:
+    locks = QueueLocks(live_ms=100)
+    locks.lock("g", [Q0, Q1], "one", 0)
+    locks.lock("h", [Q0], "one", 0)
+
+    locks.leave("g", "one", 10)
+    assert locks.lock("g", [Q0], "one", 20) == []
+    assert locks.lock("g", [Q0, Q1], "two", 20) == [Q0, Q1]
+    assert locks.lock("h", [Q0], "two", 20) == []
+
+    locks.join("g", "one")
+    locks.unlock("g", [Q0], "two")
+    assert locks.lock("g", [Q0], "one", 30) == [Q0]
+
+
+def test_clients_that_left_are_forgotten_and_bounded() -> None:
+    locks = QueueLocks(live_ms=100)
+    locks.leave("g", "one", 0)
+    locks.expire(101)
+    assert locks.lock("g", [Q0], "one", 102) == [Q0]
+
+    for number in range(LEFT_MAX + 1):
+        locks.leave("g", f"client-{number}", 200)
+    assert locks.lock("g", [Q1], "client-0", 201) == [Q1]
+    assert locks.lock("g", [Q1], f"client-{LEFT_MAX}", 201) == []

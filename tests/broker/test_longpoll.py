@@ -87,15 +87,15 @@ def test_a_parked_pull_costs_no_task_and_under_2_kib(tmp_path: Path) -> None:
             # As a Java push consumer writes them.
             frames = [encode(numbered(_push_pull(number % 100), number)) for number in range(count)]
             for number in range(1000):  # what is made once
-                peers[number % 50].feed(frames[number])
+                await peers[number % 50].feed_in_turn(frames[number])
             gc.collect()
             tasks_before, bytes_before = len(asyncio.all_tasks()), resident_bytes()
             for number in range(1000, count):
-                peers[number % 50].feed(frames[number])
+                await peers[number % 50].feed_in_turn(frames[number])
             gc.collect()
             grown_bytes = resident_bytes() - bytes_before
             assert broker.longpoll.count == count
-            assert len(asyncio.all_tasks()) == tasks_before
+            assert len(asyncio.all_tasks()) <= tasks_before
             each = grown_bytes / (count - 1000)
             print(f"{count} parked pulls cost {each:.0f} bytes each, and no task")
             assert each < 2048

@@ -327,7 +327,7 @@ def test_a_hundred_thousand_refusals_are_two_lines(tmp_path: Path, caplog: pytes
             frame = encode(send_request("TopicA"))
             caplog.clear()
             for _ in range(1000):
-                peer.feed(frame * 100)
+                await peer.feed_in_turn(frame * 100)
             refused = [answer for answer in peer.answers if answer.code == Response.SYSTEM_BUSY]
             assert len(refused) == broker.families["send"].refused == 100_000
             lines = [it.getMessage() for it in caplog.records if it.getMessage().startswith("refuse request")]

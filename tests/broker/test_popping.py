@@ -12,6 +12,8 @@ from cometmq.broker.handlers.assignment import allocate
 from cometmq.broker.popwindows import IN_FLIGHT_MAX, Key, PopWindows, Window
 from cometmq.broker.server import Broker
 from cometmq.clock import ManualClock
+from cometmq.store.puts import AppendRequest
+from cometmq.store.results import PutStatus
 from cometmq.wire.bodies import (
     BatchAck,
     BatchAckRequest,
@@ -382,7 +384,7 @@ def test_a_message_is_overdue_once_and_not_after_it_was_prolonged_or_done() -> N
 def test_pops_that_another_broker_has_noted_come_again_unless_acknowledged(tmp_path: Path) -> None:
     async def main() -> None:
         clock = ManualClock()
-        async with scene(tmp_path, clock, messages=6) as (broker, peer):
+        async with scene(tmp_path, clock, messages=6) as (broker, _):
             popped_ms = clock.now_ms()
             name = {"t": "TopicA", "c": "g", "q": 0, "so": 1, "pt": popped_ms, "bn": "broker-a"}
             for tag, record in (
@@ -391,8 +393,8 @@ def test_pops_that_another_broker_has_noted_come_again_unless_acknowledged(tmp_p
                 ("ck", {**name, "so": 9, "n": "rubbish"}),
                 ("bAck", {**name, "aol": [1]}),
             ):
-                sent = await peer.send(REVIVE, json.dumps(record).encode(), properties={"TAGS": tag})
-                assert sent.code == 0, sent.remark
+                written = AppendRequest(REVIVE, 0, json.dumps(record).encode(), f"TAGS\x01{tag}\x02")
+                assert broker.put(written).status == PutStatus.OK
             clock.advance(12)
             assert stored(broker, RETRY) == []
             clock.advance(5)
@@ -402,5 +404,34 @@ def test_pops_that_another_broker_has_noted_come_again_unless_acknowledged(tmp_p
         async with scene(tmp_path, clock) as (broker, _):
             clock.advance(30)
             assert len(stored(broker, RETRY)) == 1
+
+    run(main())
+
+
+def test_forged_notes_of_pops_cost_one_line_of_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """By way of a store that somebody else has written: over the wire nobody gets them in."""
+
+    async def main() -> None:
+        clock = ManualClock()
+        async with scene(tmp_path, clock, messages=1) as (broker, peer):
+            refused = await peer.send(REVIVE, b"{}", properties={"TAGS": "ck"})
+            assert refused.code == 16, refused.remark
+            name = {"t": "TopicA", "c": "g", "q": 0, "pt": clock.now_ms(), "bn": "b"}
+            records: list[dict[str, object]] = [
+                {**name, "so": 1_000 + number * 1_000, "it": 10, "n": 1_000} for number in range(20)
+            ]
+            records += [
+                {**name, "so": 0, "it": 10, "n": 1, "t": "a/../b"},
+                {**name, "so": 0, "it": 10, "n": 1, "c": "../g"},
+                {**name, "so": 0, "it": 10, "n": 1, "t": "rmq_sys_wheel_timer"},
+                {**name, "so": 1 << 70, "it": 10, "n": 1},
+            ]
+            for record in records:
+                written = AppendRequest(REVIVE, 0, json.dumps(record).encode(), "TAGS\x01ck\x02")
+                assert broker.put(written).status == PutStatus.OK
+            clock.advance(30)
+            lines = [line for line in caplog.messages if "lost popped" in line or "skipped record" in line]
+            assert len(lines) == 2, lines
+            assert not [topic for topic in broker.topics.table if "/" in topic or topic.endswith("wheel_timer_g")]
 
     run(main())

@@ -18,7 +18,7 @@ from cometmq.errors import StoreError
 from cometmq.settings import SettingError
 from cometmq.wire.bodies import HaStatus
 from cometmq.wire.codes import Request, Response
-from tests.support.aio import run
+from tests.support.aio import run, settle
 from tests.support.brokers import Peer, broker_settings, running_broker, stored
 
 WAIT_S = 30.0
@@ -109,7 +109,7 @@ def test_a_replica_catches_up_with_a_restarted_master_without_help(tmp_path: Pat
         async with running_broker(tmp_path / "m", **ports) as master, Peer.of(master) as peer:
             await peer.send("TopicA", b"after")
             clock.advance(4.9)
-            await asyncio.sleep(0.05)
+            await settle()
             assert not follower.is_connected
             clock.advance(0.1)
             await until(lambda: replica.store.log.max_offset == master.store.log.max_offset)
@@ -152,7 +152,7 @@ def test_a_sync_master_answers_when_a_replica_has_the_bytes(tmp_path: Path) -> N
                 await until(lambda: master.store.log.max_offset > before)
                 replica.report(master.store.log.max_offset - 1)
                 clock.advance(2.9)
-                await asyncio.sleep(0.05)
+                await settle()
                 assert not sending.done()
                 replica.report(master.store.log.max_offset)
                 assert (await sending).code == Response.SUCCESS
@@ -161,7 +161,7 @@ def test_a_sync_master_answers_when_a_replica_has_the_bytes(tmp_path: Path) -> N
                 sending = asyncio.create_task(peer.send("TopicA", b"the replica is frozen"))
                 await until(lambda: master.store.log.max_offset > before)
                 clock.advance(2.9)
-                await asyncio.sleep(0.05)
+                await settle()
                 assert not sending.done()
                 clock.advance(0.1)
                 assert (await sending).code == Response.FLUSH_SLAVE_TIMEOUT

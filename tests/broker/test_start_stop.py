@@ -22,7 +22,7 @@ from cometmq.store.disk import OsDisk
 from cometmq.store.fakedisk import FakeDisk
 from cometmq.wire.codes import Request
 from cometmq.wire.command import Command, reply
-from tests.support.aio import run
+from tests.support.aio import run, settle
 from tests.support.brokers import Peer, add_topic, broker_settings, running_broker, stored
 from tests.support.net import RawPeer, until
 
@@ -95,6 +95,8 @@ def test_the_store_is_loaded_before_anybody_is_served_and_name_servers_hear_of_i
 
 @pytest.mark.parametrize("taken_offset", [0, -2])
 def test_a_start_without_its_ports_leaves_nothing(tmp_path: Path, taken_offset: int) -> None:
+    others = set(threading.enumerate())
+
     async def main() -> None:
         broker = Broker(broker_settings(tmp_path))
         with socket.socket() as taken:
@@ -102,7 +104,8 @@ def test_a_start_without_its_ports_leaves_nothing(tmp_path: Path, taken_offset: 
             taken.listen()
             with pytest.raises(CometError, match=str(broker.port + taken_offset)):
                 await broker.start()
-        assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("cometmq-")]
+        left = set(threading.enumerate()) - others
+        assert not [thread.name for thread in left if thread.name.startswith("cometmq-")]
         assert len(asyncio.all_tasks()) == 1
         assert not (tmp_path / "store/abort").exists()
         async with running_broker(tmp_path) as again:
@@ -306,7 +309,7 @@ def test_waiting_sends_whose_flush_comes_in_time_are_acked_during_the_stop(tmp_p
     async def main() -> None:
         async with hundred_sends(tmp_path, FakeDisk()) as (broker, sends, flush_may_end):
             stopping = asyncio.create_task(broker.stop())
-            await asyncio.sleep(0.1)
+            await settle()
             flush_may_end.set()
             assert {(await send).code for send in sends} == {0}
             await stopping

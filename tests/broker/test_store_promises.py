@@ -1,5 +1,6 @@
 """Promises of the store as clients of a broker see them: size limits, a failing disk, the pool that is not there."""
 
+import asyncio
 import errno
 import os
 import signal
@@ -106,6 +107,87 @@ def test_a_broker_whose_disk_failed_says_so_in_its_log_and_by_its_exit_code(tmp_
     assert os.strerror(errno.EIO) in text
     assert "read-only" in text
     assert "check the device" in text
+
+
+# From the moment on at which `<store>.broken` is there, no call that reaches the device of the store succeeds.
+DEAD = """
+import builtins, errno, io, os, sys
+from cometmq.cli.main import main
+
+store = sys.argv.pop(1)
+def is_dead():
+    return os.access(store + ".broken", os.F_OK)
+calls = [name for name in sys.argv.pop(1).split(",") if hasattr(os, name)]
+
+def dying(name):
+    real = getattr(os, name)
+    def call(first, *rest, **more):
+        about = first if isinstance(first, (str, bytes, os.PathLike)) else ""
+        if (not about or str(about).startswith(store)) and is_dead():
+            raise OSError(errno.EIO, os.strerror(errno.EIO), about or None)
+        return real(first, *rest, **more)
+    setattr(os, name, call)
+
+for name in calls:
+    dying(name)
+
+real_open = builtins.open
+def open_file(path, *rest, **more):
+    if isinstance(path, (str, os.PathLike)) and str(path).startswith(store) and is_dead():
+        raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+    return real_open(path, *rest, **more)
+builtins.open = io.open = open_file
+sys.exit(main(sys.argv[1:]))
+"""
+WRITING = "fdatasync,fsync,pwrite,ftruncate,posix_fallocate,unlink,replace,rename,mkdir,rmdir,open"
+ALL = f"{WRITING},pread,statvfs,scandir,listdir,stat"
+
+
+@pytest.mark.mission("FL-06")
+@pytest.mark.parametrize("mode", ["SYNC_FLUSH", "ASYNC_FLUSH"])
+@pytest.mark.parametrize("calls", ["fdatasync,fsync", WRITING, ALL], ids=["syncs", "writes", "everything"])
+def test_a_broker_whose_disk_is_dead_stops_with_one_line_and_its_code(tmp_path: Path, mode: str, calls: str) -> None:
+    store = tmp_path / "store"
+    arguments = ["broker", *small(tmp_path, flushDiskType=mode, flushIntervalCommitLog=20, flushDelayOffsetInterval=100,
+                                  flushConsumerOffsetInterval=100, timerFlushIntervalMs=100,
+                                  flushCommitLogThoroughInterval=50)]  # fmt: skip
+    with (tmp_path / "stderr").open("w") as log:
+        child = subprocess.Popen(
+            [sys.executable, "-c", DEAD, str(store), calls, *arguments], stdout=subprocess.PIPE, stderr=log, text=True,
+            env={**os.environ, "HOME": str(tmp_path)},
+        )  # fmt: skip
+    try:
+        assert child.stdout is not None
+        ready = READY.fullmatch(child.stdout.readline())
+        assert ready, (tmp_path / "stderr").read_text()
+
+        async def use() -> list[str | None]:
+            async with Peer.at(ready[2]) as peer:
+                for number in range(20):
+                    assert (await peer.send("TopicA", b"%d" % number)).code == 0
+                await peer.send("TopicA", b"later", properties={"TIMER_DELAY_MS": "60000"})
+                await peer.heartbeat("Group", topics={"TopicA": "*"})
+                (tmp_path / "store.broken").touch()
+                refusals: list[str | None] = []
+                async with asyncio.timeout(30):
+                    while not refusals:
+                        answers = [await peer.send("TopicA", b"x") for _ in range(20)]
+                        refusals = [it.remark for it in answers if it.code == Response.SERVICE_NOT_AVAILABLE]
+                return refusals
+
+        refusals = run(use())
+        child.send_signal(signal.SIGTERM)
+        code = child.wait(30)
+    finally:
+        child.kill()
+        child.communicate()
+    text = (tmp_path / "stderr").read_text()
+    assert code == 5, text[-6000:]
+    assert "Traceback" not in text, text[-6000:]
+    last = text.splitlines()[-1]
+    assert last.startswith("cometmq broker: the disk failed while running: "), last
+    for remark in refusals:
+        assert os.strerror(errno.EIO) in (remark or ""), f"a refusal names its cause: {refusals[:3]}"
 
 
 @pytest.mark.mission("MF-04")

@@ -197,7 +197,7 @@ def test_messages_that_are_not_there_are_one_line(comet: Comet) -> None:
     assert comet("message", "get", "short").code == 2
     stranger = comet("message", "get", "0A000001000000500000000000000000")
     assert (stranger.code, stranger.err.count("\n")) == (6, 1)
-    assert "10.0.0.1:80 is none of its brokers" in stranger.err
+    assert "(10.0.0.1:80): it was deleted, or it is the id of its producer" in stranger.err
     assert "no message found" in comet.good("tail", name, "--no-follow").err
 
 

@@ -101,8 +101,8 @@ def test_contexts_are_added_used_listed_and_removed(lonely: Comet, tmp_path: Pat
     lonely.good("context", "add", "prod", "--namesrv", "ns2:9876;ns3:9876", "--access-key", "ak", "--secret-key", "sk")
     listed = lonely.good("context", "list", "-o", "json")
     assert listed.json == [
-        {"name": "first", "namesrv": "ns1:9876", "current": True, "keys": False},
-        {"name": "prod", "namesrv": "ns2:9876;ns3:9876", "current": False, "keys": True},
+        {"name": "first", "namesrv": "ns1:9876", "current": True, "keys": False, "tls": False},
+        {"name": "prod", "namesrv": "ns2:9876;ns3:9876", "current": False, "keys": True, "tls": False},
     ]
     assert "sk" not in listed.out
     lonely.good("context", "use", "prod")

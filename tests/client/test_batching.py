@@ -18,7 +18,7 @@ from cometmq.wire.codes import Request
 from cometmq.wire.command import Command, reply
 from cometmq.wire.headers import SendMessage
 from cometmq.wire.properties import decode
-from tests.support.aio import run
+from tests.support.aio import run, settle
 from tests.support.brokers import stored
 from tests.support.clusters import (
     ScriptedCluster,
@@ -74,7 +74,7 @@ def test_a_batch_waits_its_time_or_until_it_is_full() -> None:
         ):
             first = [producer.send_soon("T", b"x" * 100) for _ in range(3)]
             clock.advance(0.49)
-            await asyncio.sleep(0.01)
+            await settle()
             assert batches(cluster) == []
             clock.advance(0.01)
             await asyncio.gather(*first)
@@ -155,7 +155,7 @@ def test_a_full_buffer_says_so_and_room_comes_back() -> None:
             with pytest.raises(Backpressure, match="buffer_bytes is 10000"):
                 producer.send_soon("T", b"x")
             waiting = asyncio.ensure_future(producer.ready())
-            await asyncio.sleep(0.01)
+            await settle()
             assert not waiting.done()
             cluster["a"].answers = [accept()]
             cluster["a"].server.connections[0].cut("test")  # what had no answer is tried again
@@ -255,7 +255,7 @@ def test_sends_wait_for_room_in_the_window() -> None:
             cluster["a"].answers = [kept.append]
             sends = [asyncio.ensure_future(producer.send("T", b"x", timeout=20)) for _ in range(100)]
             await until(lambda: len(kept) == 8)
-            await asyncio.sleep(0.02)
+            await settle()
             assert cluster["a"].sends == 8
             cluster["a"].answers = [accept()]
             (connection,) = cluster["a"].server.connections

@@ -35,7 +35,7 @@ from cometmq.wire.headers import (
     ResetConsumerClientOffset,
 )
 from cometmq.wire.message import StoredMessage
-from tests.support.aio import run
+from tests.support.aio import run, settle
 from tests.support.brokers import Peer, stored
 from tests.support.clusters import ScriptedBroker, idle, producing, real_cluster, scripted_cluster
 from tests.support.net import serving, until
@@ -170,9 +170,9 @@ def test_a_heartbeat_has_3_seconds() -> None:
         ):
             cluster["a"].server.connections[0].stop_reading()
             beating = asyncio.ensure_future(producer.instance.heartbeat())
-            await asyncio.sleep(0.01)
+            await settle()
             clock.advance(2.9)
-            await asyncio.sleep(0.01)
+            await settle()
             assert not beating.done()
             clock.advance(0.2)
             await beating

@@ -11,6 +11,7 @@ from cometmq.client.iterator import Consumer
 from cometmq.clock import ManualClock
 from cometmq.errors import ConfigError, NotRunning
 from tests.conftest import run
+from tests.support.aio import settle
 from tests.support.brokers import stored
 from tests.support.clusters import real_cluster
 from tests.support.consuming import QUICK, advance_until, cache_of, committed, member_of, send
@@ -103,7 +104,7 @@ def test_manual_acks_may_come_in_any_order_and_bound_what_is_handed_out(tmp_path
                 assert await consumer.receive(0.05) is None
                 assert consumer.unacked == 4
                 waiting = asyncio.create_task(consumer.receive())
-                await asyncio.sleep(0.01)
+                await settle()
                 await taken[2].ack()
                 await taken[2].ack()  # twice is once
                 fifth = await waiting

@@ -113,6 +113,7 @@ def test_keywords_reach_the_consumer() -> None:
         if it.name not in ("start", "allocation", "executor", "offsets_dir", "prefetch_topic", "prefetch_topic_bytes")
     }
     given["suspend"] = 2.0
+    given["bad_records"] = "block"
     consumer = Client("127.0.0.1:1").push_consumer("cg", **given)
     assert {name: getattr(consumer.options, name) for name in given} == given
     assert Client("127.0.0.1:1").consumer("cg", "T", **given).options == consumer.options

@@ -17,6 +17,7 @@ from cometmq.errors import BrokerError, CodecError, ConfigError, NoRoute, NotRun
 from cometmq.testing import Cluster
 from cometmq.wire.bodies import MessageQueue
 from tests.conftest import run
+from tests.support.aio import settle
 from tests.support.net import until
 
 
@@ -201,7 +202,7 @@ def test_no_more_is_fetched_than_the_bound() -> None:
             await consumer.subscribe("orders")
             (fetcher,) = consumer._fetchers.values()
             await until(lambda: fetcher.cached >= 10)
-            await asyncio.sleep(0.05)
+            await settle()
             assert fetcher.cached == 10
             assert await read(consumer, 100, max_messages=7) == list(range(100))
 
@@ -213,7 +214,7 @@ def test_a_poll_waits_for_the_first_message_and_no_longer() -> None:
         async with filled(0, queues=1) as (_, client), client.pull_consumer("cg") as consumer:
             await consumer.subscribe("orders")
             polling = asyncio.ensure_future(consumer.poll(timeout=25))
-            await asyncio.sleep(0.05)
+            await settle()
             assert not polling.done()
             await send(client, range(1))
             assert [message.body for message in await polling] == [b"0"]
@@ -354,7 +355,7 @@ def test_stopping_wakes_who_polls_and_leaves_no_task() -> None:
             await consumer.start()
             await consumer.subscribe("orders")
             polling = asyncio.ensure_future(consumer.poll(timeout=25))
-            await asyncio.sleep(0.01)
+            await settle()
             await consumer.stop()
             with pytest.raises(NotRunning):
                 await polling

@@ -21,6 +21,7 @@ from cometmq.wire.message import StoredMessage
 from cometmq.wire.properties import encode as encode_properties
 from cometmq.wire.sysflag import INNER_BATCH, NEEDS_UNWRAP
 from tests.conftest import run
+from tests.support.aio import settle
 from tests.support.brokers import stored
 from tests.support.clusters import real_cluster
 from tests.support.consuming import Asked, Got, behind_proxy, cache_of, committed, member_of, quick, send
@@ -281,13 +282,13 @@ def test_a_message_that_is_16_minutes_in_its_handler_goes_to_others(tmp_path: Pa
             async with app:
                 await until(lambda: QUEUE in app.queues)
                 clock.advance(14 * 60)
-                await asyncio.sleep(0.05)
+                await settle()
                 await send(client, "T", 3)
                 await until(lambda: len(seen) == 3)
                 cache = cache_of(app)
                 assert (cache.count, cache.commit_offset) == (1, 0)
                 clock.advance(61)  # looked at after a minute
-                await asyncio.sleep(0.05)
+                await settle()
                 assert cache.count == 1
                 clock.advance(15 * 60)  # ... and after 16
                 await until(lambda: cache.count == 0)

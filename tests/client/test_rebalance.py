@@ -17,6 +17,7 @@ from cometmq.wire.bodies import LockBatchRequest
 from cometmq.wire.codes import Request
 from cometmq.wire.headers import PullMessage
 from tests.conftest import run
+from tests.support.aio import settle
 from tests.support.brokers import Peer
 from tests.support.clusters import real_cluster
 from tests.support.consuming import Asked, Got, advance_until, cache_of, committed, member_of, quick, send
@@ -50,17 +51,17 @@ def test_rounds_are_20_seconds_apart_and_1_second_while_something_is_wrong(tmp_p
                 rebalance.wake()
                 await advance_until(clock, lambda: rebalance.rounds == rounds + 1, "a round that was woken", 0.2)
                 began_s = clock.monotonic()
-                await asyncio.sleep(0.05)
+                await settle()
                 assert rebalance.rounds == rounds + 1
                 clock.advance(began_s + 19.7 - clock.monotonic())
-                await asyncio.sleep(0.05)
+                await settle()
                 assert rebalance.rounds == rounds + 1
                 Moody.fails = True
                 clock.advance(0.3)
                 await until(lambda: rebalance.rounds == rounds + 2 and not rebalance.is_balanced)
                 for number in range(3, 6):
                     clock.advance(0.9)
-                    await asyncio.sleep(0.02)
+                    await settle()
                     assert rebalance.rounds == rounds + number - 1
                     clock.advance(0.1)
                     await until(lambda number=number: rebalance.rounds == rounds + number)  # type: ignore[misc]
@@ -203,7 +204,7 @@ def test_a_lost_queue_has_its_offset_stored_before_its_new_owner_begins(tmp_path
                 begun = [header for _, header in asked.pulls() if header.queue_id == taken.queue_id]
                 assert begun[0].queue_offset == 10
                 assert committed(cluster.broker, "cg", "T", taken.queue_id) == 10
-                await asyncio.sleep(0.05)
+                await settle()
                 assert second.messages == []
             await mine.stop()
 
@@ -235,7 +236,7 @@ def test_a_queue_that_is_not_pulled_for_120_seconds_is_taken_anew(tmp_path: Path
                 await got.count(1)
                 await send(client, "T", 1)
                 clock.advance(100)
-                await asyncio.sleep(0.05)
+                await settle()
                 assert len(got.messages) == 1
                 assert cache_of(app) is swallowed
                 await advance_until(clock, lambda: len(got.messages) == 2, "the second message", 5.0)
@@ -268,7 +269,7 @@ def test_a_queue_whose_lock_is_refused_is_not_pulled_and_others_after_half_a_sec
                 assert _count(app) == 1
                 assigned_s = clock.monotonic()
                 clock.advance(0.49)
-                await asyncio.sleep(0.02)
+                await settle()
                 assert asked.pulls() == []
                 clock.advance(0.02)
                 await until(lambda: len(asked.pulls()) == 1)
@@ -276,7 +277,7 @@ def test_a_queue_whose_lock_is_refused_is_not_pulled_and_others_after_half_a_sec
                 assert (header.queue_id, round(when_s - assigned_s, 2)) == (1, 0.5)
                 for _ in range(5):
                     clock.advance(1.0)
-                    await asyncio.sleep(0.02)
+                    await settle()
                 assert {header.queue_id for _, header in asked.pulls()} == {1}
                 await peer.call(Request.UNLOCK_BATCH_MQ, body)
                 await advance_until(clock, lambda: _count(app) == 2, "the lock", 0.5)
@@ -342,6 +343,78 @@ def test_a_new_group_starts_where_it_is_told_and_a_stored_offset_wins(tmp_path: 
             cluster.broker.groups.find("old")
             cluster.broker.offsets.commit("old", "T", 0, 7, "test")
             await _start_and_check(cluster, client, "old", start, 7)
+
+    run(main())
+
+
+@pytest.mark.parametrize("kind", ["push", "iterator", "pull"])
+@pytest.mark.parametrize("before", [0, 5])
+def test_a_new_group_gets_all_that_is_sent_once_its_consumer_has_started(
+    tmp_path: Path, kind: str, before: int
+) -> None:
+    """The broker says of no message that it is in memory, so that the rule of the group counts."""
+
+    async def main() -> None:
+        async with (
+            real_cluster(tmp_path, "T", accessMessageInMemoryMaxRatio=0) as cluster,
+            cluster.client() as client,
+        ):
+            sent = [b"%d" % number for number in range(20)]
+            async with client.producer("pg") as producer:
+                for _ in range(before):
+                    for queue in await producer.queues("T"):
+                        await producer.send("T", b"before", queue=queue)
+
+                async def send_all() -> None:
+                    for body in sent:
+                        await producer.send("T", body)
+
+                if kind == "pull":
+                    async with client.pull_consumer("cg", start=StartFrom.LAST) as puller:
+                        await puller.subscribe("T")
+                        await send_all()
+                        pulled: list[bytes] = []
+                        while len(pulled) < len(sent) and (batch := await puller.poll(timeout=5)):
+                            pulled += [message.body for message in batch]
+                        assert sorted(pulled) == sorted(sent)
+                elif kind == "iterator":
+                    async with client.consumer("cg", "T", start=StartFrom.LAST) as consumer:
+                        await send_all()
+                        looped = [message.body async for message in consumer.iter(timeout=5)]
+                        assert sorted(looped) == sorted(sent)
+                else:
+                    got = Got()
+                    app = quick(client, start=StartFrom.LAST)
+                    app.subscribe("T", got.take)
+                    async with app:
+                        await send_all()
+                        await got.count(len(sent))
+                        got.check_once(sent)
+
+    run(main())
+
+
+def test_a_group_whose_first_member_dies_before_it_commits_begins_where_that_member_began(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with (
+            real_cluster(tmp_path, "T", queues=1, accessMessageInMemoryMaxRatio=0) as cluster,
+            cluster.client() as client,
+            cluster.client() as other,
+        ):
+            await send(client, "T", 5)
+            first = quick(client, start=StartFrom.LAST, drain_timeout=0.0)
+            held = Got()
+            held.gate.clear()
+            first.subscribe("T", held.take)
+            await first.start()
+            await send(client, "T", 3)
+            await until(lambda: held.running > 0)
+            await first.stop()
+            got = Got()
+            second = quick(other, start=StartFrom.LAST)
+            second.subscribe("T", got.take)
+            async with second:
+                await got.count(3)
 
     run(main())
 

@@ -12,7 +12,7 @@ from cometmq.client.requests import reply_address
 from cometmq.clock import ManualClock
 from cometmq.errors import BrokerError, CannotReply, NotRunning, RequestTimeout
 from cometmq.wire.codes import Request
-from tests.support.aio import run
+from tests.support.aio import run, settle
 from tests.support.brokers import stored
 from tests.support.clusters import RealCluster, producing, real_cluster, refuse, scripted_cluster
 from tests.support.net import until
@@ -73,23 +73,20 @@ def test_requests_of_many_find_their_own_replies(tmp_path: Path) -> None:
 
 
 @pytest.mark.mission("PC-01")
-def test_a_request_without_reply_fails_between_its_limit_and_a_second_later(tmp_path: Path) -> None:
+def test_a_request_without_reply_fails_at_its_limit(tmp_path: Path) -> None:
     async def main() -> None:
         async with (
             real_cluster(tmp_path, "Rpc") as cluster,
             cluster.client() as client,
             client.producer("pg", topics=("Rpc",)) as producer,
         ):
-            for _ in range(3):  # a busy machine may be slower at times
-                began = time.monotonic()
-                with pytest.raises(RequestTimeout) as failed:
-                    await producer.request("Rpc", b"anybody?", timeout=0.5)
-                took = time.monotonic() - began
-                assert failed.value.code == 10006
-                assert isinstance(failed.value, TimeoutError)
-                if took < 1.5:
-                    break
-            assert 0.5 <= took < 1.5
+            began = time.monotonic()
+            with pytest.raises(RequestTimeout) as failed:
+                await producer.request("Rpc", b"anybody?", timeout=0.5)
+            # Nothing else would end it; the upper bound is for a busy machine.
+            assert 0.5 <= time.monotonic() - began < 20
+            assert failed.value.code == 10006
+            assert isinstance(failed.value, TimeoutError)
             assert len(client.instance.replies) == 0
 
     run(main())
@@ -108,7 +105,7 @@ def test_the_limit_of_a_request_is_kept_to_the_clock() -> None:
             await until(lambda: cluster["a"].sends == 1)
             await until(lambda: client.instance.net.endpoint.calls.twoway.free == 65_535)
             clock.advance(4.9)
-            await asyncio.sleep(0.01)
+            await settle()
             assert not asking.done()
             clock.advance(0.2)
             with pytest.raises(RequestTimeout):
@@ -145,7 +142,7 @@ def test_a_client_that_stops_fails_its_requests() -> None:
         async with producing("a") as (cluster, producer):
             asking = asyncio.ensure_future(producer.request("T", b"x", timeout=30))
             await until(lambda: cluster["a"].sends == 1 and len(producer.instance.replies) == 1)
-            await asyncio.sleep(0.02)
+            await settle()
             await producer.instance.stop()
             with pytest.raises(NotRunning):
                 await asking

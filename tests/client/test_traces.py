@@ -1,6 +1,5 @@
 """What producers write to the trace topic, when, and what they leave out."""
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from cometmq.client.traces import ConsumeTrace, Tracer, pack
 from cometmq.client.transactions import Tx
 from cometmq.clock import ManualClock
 from cometmq.wire.properties import decode
-from tests.support.aio import run
+from tests.support.aio import run, settle
 from tests.support.brokers import stored
 from tests.support.clusters import RealCluster, accept, idle, real_cluster, scripted_cluster
 from tests.support.net import until
@@ -71,7 +70,7 @@ def test_records_leave_when_ten_wait_or_after_five_seconds(tmp_path: Path) -> No
             await producer.send("T", b"x")
             await idle(client)
             clock.advance(4.9)
-            await asyncio.sleep(0.01)
+            await settle()
             assert len(records(cluster, "MyTraces")) == 10
             clock.advance(0.1)
             await until(lambda: len(records(cluster, "MyTraces")) == 11)

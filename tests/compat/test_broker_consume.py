@@ -159,7 +159,7 @@ def test_a_lite_pull_consumer_goes_on_where_it_committed(java: JavaShell, cluste
     first.send("10")
     assert sorted(first.take(10), key=int) == [str(number) for number in range(10)]
     first.stop()
-    cluster.broker.await_committed(f"{topic}_g", topic, 5, 5)
+    cluster.broker.await_all_committed(f"{topic}_g", topic, queues=2)
     send(java, cluster.namesrv.address, topic, "10", "11")
     second = java.begin(LITE_PULL, cluster.namesrv.address, topic, f"{topic}_g")
     second.send("2")

@@ -229,3 +229,51 @@ def test_each_client_goes_on_from_the_local_offsets_of_the_other(
             java()
     second = "java" if first == "python" else "python"
     assert {who: sorted(offsets) for who, offsets in seen.items()} == {first: [0, 1, 2], second: [3, 4, 5]}
+
+
+START_AND_SEND = """
+    DefaultMQProducer p = use(new DefaultMQProducer(args[1] + "_p"));
+    p.setNamesrvAddr(args[0]);
+    p.start();
+    int turns = Integer.parseInt(args[2]), count = Integer.parseInt(args[3]);
+    for (int turn = 0; turn < turns; turn++) p.fetchPublishMessageQueues(args[1] + "_" + turn);
+    for (int turn = 0; turn < turns; turn++) {
+        String topic = args[1] + "_" + turn;
+        DefaultMQPushConsumer c = use(new DefaultMQPushConsumer(topic + "_g"));
+        c.setNamesrvAddr(args[0]);
+        c.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET);
+        c.subscribe(topic, "*");
+        c.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+            for (MessageExt m : messages) emit("topic", topic, "body", new String(m.getBody()));
+            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+        });
+        c.start();
+        for (int i = 0; i < count; i++) p.send(new Message(topic, ("" + i).getBytes()));
+    }
+    emit("sent", turns * count);
+    awaitStop();
+"""
+
+
+def test_a_new_group_of_the_java_client_skips_nothing_that_is_sent_right_after_its_start(
+    java55: JavaShell, topic: str, tmp_path: Path
+) -> None:
+    """Its rule is the end of the queues, which have never had a message when it first asks."""
+    turns, count = 12, 20
+    with ExitStack() as stack:
+        namesrv = stack.enter_context(MAKES["comet"].name_server(tmp_path).start())
+        settings = {"brokerFastFailureEnable": False}
+        broker = stack.enter_context(MAKES["comet"].broker(tmp_path, namesrv.address, settings).start())
+        for turn in range(turns):
+            create_topic(broker.address, f"{topic}_{turn}", 8)
+        running = java55.begin(START_AND_SEND, namesrv.address, topic, turns, count)
+        expected = {(f"{topic}_{turn}", str(number)) for turn in range(turns) for number in range(count)}
+
+        def missing() -> set[tuple[str, str]]:
+            return expected - {(row["topic"], row["body"]) for row in running.rows if "body" in row}
+
+        try:
+            wait_until(lambda: not missing(), "every message", 30)
+        except TimeoutError:
+            raise AssertionError(f"skipped: {sorted(missing())}") from None
+        running.stop()

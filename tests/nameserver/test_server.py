@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -528,5 +529,34 @@ def test_both_queue_lengths_are_logged_every_second_where_somebody_wants_them(
             assert [record.getMessage() for record in caplog.records] == [
                 "water mark route_waiting=0 route_refused=0 default_waiting=0 default_refused=0"
             ] * 3
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("fields", "topics"),
+    [
+        ({"broker_name": "../../outside"}, ("A",)),
+        ({"broker_name": "a/b"}, ("A",)),
+        ({"broker_name": "a\nWARNING forged"}, ("A",)),
+        ({"broker_name": "b" * 256}, ("A",)),
+        ({"cluster_name": "c/../d"}, ("A",)),
+        ({"broker_addr": "10.0.0.1:1\n"}, ("A",)),
+        ({}, ("A", "a/../b")),
+        ({}, ("A", "a\rb")),
+        ({}, ("A", TopicConfig(topic_name="wide", read_queue_nums=2**31 - 1))),
+        ({}, ("A", TopicConfig(topic_name="narrow", write_queue_nums=-1))),
+    ],
+)
+def test_a_registration_with_a_name_or_number_that_may_not_be_is_refused(
+    tmp_path: Path, fields: dict[str, Any], topics: tuple[str | TopicConfig, ...]
+) -> None:
+    async def main() -> None:
+        async with nameserver(tmp_path) as server, RawPeer.connected(server.port) as peer:
+            answer = await peer.call(registration("B", *topics, **fields))
+            assert answer.code == 29, answer.remark
+            assert answer.remark
+            assert server.state.routes.brokers == {}
+            assert server.state.routes.topics == {}
 
     run(main())

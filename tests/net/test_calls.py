@@ -396,14 +396,11 @@ def test_an_awaited_call_fails_in_real_time_soon_after_its_limit(run_on: Run) ->
             address = f"127.0.0.1:{server.port}"
             await client.call(address, request(ECHO), 5)
             loop = asyncio.get_running_loop()
-            for _ in range(3):  # a busy machine may be slower at times
-                start = loop.time()
-                with pytest.raises(CallTimeout):
-                    await client.call(address, request(PARK), 1)
-                took_s = loop.time() - start
-                if took_s < 2:
-                    break
-            assert 1 <= took_s < 2
+            start = loop.time()
+            with pytest.raises(CallTimeout):
+                await client.call(address, request(PARK), 1)
+            # Nothing else would end it; the upper bound is for a busy machine.
+            assert 1 <= loop.time() - start < 20
             await client.stop()
 
     run_on(main())

@@ -38,7 +38,7 @@ def trust_file(folder: Path, name: str = "authority") -> str:
 
 async def is_served(port: int, secure: bool) -> bool:
     """Whether a peer of this kind gets an answer; False if it is closed."""
-    options: dict[str, Any] = {"ssl": client_context(ClientTls()), "server_hostname": ""} if secure else {}
+    options: dict[str, Any] = {"ssl": client_context(ClientTls(verify=False)), "server_hostname": ""} if secure else {}
     try:
         async with RawPeer.connected(port, **options) as peer:
             return (await peer.call(asked(ECHO))).code == 0
@@ -107,7 +107,7 @@ def test_a_context_that_cannot_be_built_is_logged_if_permissive_and_final_if_enf
 
     with caplog.at_level(logging.WARNING, "cometmq.net.tls"):
         run_on(main())
-    assert ["skip tls" in record.message for record in caplog.records if record.name == "cometmq.net.tls"] == [True]
+    assert len([record for record in caplog.records if "skip tls mode=permissive" in record.message]) == 1
 
 
 def test_client_and_server_talk_tls_with_large_bodies_both_ways(run_on: Run, tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ def test_the_server_checks_the_certificate_of_its_client(
         )
         certificate, key = pair("client", shows).write(tmp_path, "client") if shows else (None, None)
         async with serving(tls=settings) as server:
-            client = Client(tls=ClientTls(certificate_path=certificate, key_path=key))
+            client = Client(tls=ClientTls(verify=False, certificate_path=certificate, key_path=key))
             try:
                 answered = (await client.call(f"127.0.0.1:{server.port}", request(ECHO), 5)).code == 0
             except CometError:
@@ -193,11 +193,139 @@ def test_a_setting_at_fault_is_named(run_on: Run, settings: TlsSettings, cause: 
     run_on(main())
 
 
-def test_a_client_needs_a_trust_file_to_verify() -> None:
-    with pytest.raises(CometError, match="needs a trust file"):
-        Client(tls=ClientTls(verify=True))
-    with pytest.raises(CometError, match="trust file nowhere does not load"):
-        Client(tls=ClientTls(verify=True, trust_path="nowhere"))
+# What a client takes. Safe is what nobody had to set.
+TAKEN = [
+    ({}, ("127.0.0.1",), "unable to get local issuer certificate"),
+    ({"verify": False}, ("elsewhere.example",), ""),
+    ({"trust": "authority"}, ("127.0.0.1",), ""),
+    ({"trust": "authority"}, ("localhost",), "IP address mismatch"),
+    ({"trust": "authority"}, ("elsewhere.example", "10.0.0.1"), "IP address mismatch"),
+    ({"trust": "authority"}, (), "IP address mismatch"),
+    ({"trust": "authority", "check_name": False}, ("elsewhere.example",), ""),
+    ({"trust": "authority", "server_name": "mq.example"}, ("mq.example",), ""),
+    ({"trust": "authority", "server_name": "a.mq.example"}, ("*.mq.example",), ""),
+    ({"trust": "authority", "server_name": "mq.example"}, ("127.0.0.1", "localhost"), "Hostname mismatch"),
+    ({"trust": "authority", "server_name": "10.0.0.1"}, ("10.0.0.1",), ""),
+    ({"trust": "another authority", "check_name": False}, ("127.0.0.1",), "unable to get local issuer certificate"),
+]
+
+
+@pytest.mark.mission("RM-15")
+@pytest.mark.parametrize(("given", "hosts", "refusal"), TAKEN)
+def test_a_client_takes_only_a_server_that_proves_its_name(
+    run_on: Run, tmp_path: Path, given: dict[str, Any], hosts: tuple[str, ...], refusal: str
+) -> None:
+    """Dialled is 127.0.0.1, as the addresses that a name server gives out are."""
+
+    async def main() -> None:
+        settings = dict(given)
+        if trust := settings.pop("trust", None):
+            settings["trust_path"] = trust_file(tmp_path, trust)
+        certificate, key = pair("server", hosts=hosts).write(tmp_path, "server")
+        async with serving(tls=TlsSettings("enforcing", certificate, key)) as server:
+            client = Client(tls=ClientTls(**settings))
+            address = f"127.0.0.1:{server.port}"
+            try:
+                if not refusal:
+                    assert (await client.call(address, request(ECHO), 5)).code == 0
+                    return
+                with pytest.raises(ConnectFailed, match=refusal) as caught:
+                    await client.call(address, request(ECHO), 5)
+            finally:
+                await client.stop()
+            assert address in str(caught.value)
+            fix = "server_name" if "mismatch" in refusal else "trust_path"
+            assert fix in str(caught.value)
+            assert ("check_name=False" if "mismatch" in refusal else "verify=False") in str(caught.value)
+
+    run_on(main())
+
+
+def test_the_host_name_that_is_dialled_is_the_one_that_is_compared(run_on: Run, tmp_path: Path) -> None:
+    async def main() -> None:
+        trust = trust_file(tmp_path)
+        for hosts, served in ((("localhost",), True), (("127.0.0.1",), False)):
+            certificate, key = pair("server", hosts=hosts).write(tmp_path, "server")
+            async with serving(tls=TlsSettings("enforcing", certificate, key)) as server:
+                client = Client(tls=ClientTls(trust_path=trust))
+                dialled = client.call(f"localhost:{server.port}", request(ECHO), 5)
+                if served:
+                    assert (await dialled).code == 0
+                else:
+                    with pytest.raises(ConnectFailed, match="localhost in its subjectAltName"):
+                        await dialled
+                await client.stop()
+
+    run_on(main())
+
+
+def test_the_authorities_of_the_system_are_trusted_where_no_file_is_given(
+    run_on: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with serving(tls=TlsSettings("enforcing", **server_files(tmp_path))) as server:
+            client = Client(tls=ClientTls())
+            assert (await client.call(f"127.0.0.1:{server.port}", request(ECHO), 5)).code == 0
+            await client.stop()
+
+    monkeypatch.setenv("SSL_CERT_FILE", trust_file(tmp_path))
+    run_on(main())
+
+
+def test_a_server_that_speaks_no_tls_is_named_as_such(run_on: Run) -> None:
+    async def main() -> None:
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.read(1)
+            writer.write(b"220 some other protocol\r\n")
+            await writer.drain()
+            writer.close()
+
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        client = Client(tls=ClientTls(verify=False))
+        with pytest.raises(ConnectFailed, match="does not speak TLS"):
+            await client.call(f"127.0.0.1:{server.sockets[0].getsockname()[1]}", request(ECHO), 5)
+        await client.stop()
+        server.close()
+        await server.wait_closed()
+
+    run_on(main())
+
+
+def test_rocketmqs_names_are_taken_and_leave_out_nothing_that_is_safe() -> None:
+    assert ClientTls.of({}) is None
+    assert ClientTls.of({"tls.enable": "false", "tls.client.authServer": "true"}) is None
+    assert ClientTls.of({"tls.enable": "true"}) == ClientTls(verify=True, check_name=True)
+    assert ClientTls.of({"tls.enable": "TRUE", "tls.client.authServer": "false"}) == ClientTls(verify=False)
+    whole = {
+        "tls.enable": "true", "tls.client.authServer": "true", "tls.client.trustCertPath": "ca.pem",
+        "tls.client.certPath": "c.pem", "tls.client.keyPath": "c.key", "tls.client.keyPassword": "pw",
+        "tls.client.checkName": "true", "tls.client.serverName": "mq.example",
+    }  # fmt: skip
+    assert ClientTls.of(whole) == ClientTls(True, "ca.pem", "c.pem", "c.key", "pw", True, "mq.example")
+    with pytest.raises(CometError, match=r"tls.client.authServer is 'maybe': it is true or false"):
+        ClientTls.of({"tls.enable": "true", "tls.client.authServer": "maybe"})
+
+
+@pytest.mark.parametrize(
+    ("settings", "cause"),
+    [
+        (ClientTls(trust_path="nowhere"), "trust file nowhere does not load"),
+        (ClientTls(certificate_path="c.pem"), "belong together"),
+        (ClientTls(verify=False, server_name="mq"), "no name is compared"),
+        (ClientTls(check_name=False, server_name="mq"), "no name is compared"),
+    ],
+)
+def test_a_setting_of_a_client_at_fault_is_named(settings: ClientTls, cause: str) -> None:
+    with pytest.raises(CometError, match=cause):
+        Client(tls=settings)
+
+
+def test_a_client_that_verifies_nothing_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "cometmq.net.tls"):
+        client_context(ClientTls(check_name=True))
+        assert not caplog.records
+        client_context(ClientTls(verify=False))
+    assert ["skip verification" in record.message for record in caplog.records] == [True]
 
 
 def test_secrets_are_not_in_the_text_of_settings() -> None:
@@ -211,7 +339,7 @@ def replace(path: str, content: bytes) -> None:
 
 def certificate_of(port: int) -> bytes:
     """What the server shows to a new connection, read with blocking calls outside of the loop."""
-    context = client_context(ClientTls())
+    context = client_context(ClientTls(verify=False))
     with socket.create_connection(("127.0.0.1", port)) as plain, context.wrap_socket(plain) as secure:
         shown = secure.getpeercert(binary_form=True)
         assert shown is not None
@@ -230,7 +358,7 @@ def test_a_replaced_pair_is_shown_to_new_connections_and_a_key_alone_changes_not
         certificate, key = old.write(tmp_path, "server")
         settings = TlsSettings("permissive", certificate, key)
         async with serving(tls=settings, clock=clock) as server:
-            options: dict[str, Any] = {"ssl": client_context(ClientTls()), "server_hostname": ""}
+            options: dict[str, Any] = {"ssl": client_context(ClientTls(verify=False)), "server_hostname": ""}
             async with RawPeer.connected(server.port, **options) as living:
                 assert await asyncio.to_thread(certificate_of, server.port) == old_der
 
@@ -257,7 +385,7 @@ def test_a_changed_trust_file_alone_reloads(run_on: Run, tmp_path: Path) -> None
         settings = TlsSettings("enforcing", trust_path=str(trust), client_auth="require", **server_files(tmp_path))
         certificate, key = pair("client").write(tmp_path, "client")
         async with serving(tls=settings, clock=clock) as server:
-            client = Client(tls=ClientTls(certificate_path=certificate, key_path=key))
+            client = Client(tls=ClientTls(verify=False, certificate_path=certificate, key_path=key))
             address = f"127.0.0.1:{server.port}"
             with pytest.raises(CometError):
                 await client.call(address, request(ECHO), 5)
@@ -322,7 +450,7 @@ def test_a_handshake_that_does_not_get_on_is_cut(run_on: Run, tmp_path: Path) ->
 
 def test_garbage_inside_tls_closes_the_connection(run_on: Run, tmp_path: Path) -> None:
     async def main() -> None:
-        options: dict[str, Any] = {"ssl": client_context(ClientTls()), "server_hostname": ""}
+        options: dict[str, Any] = {"ssl": client_context(ClientTls(verify=False)), "server_hostname": ""}
         async with serving(tls=TlsSettings("permissive", **server_files(tmp_path))) as server:
             async with RawPeer.connected(server.port, **options) as peer:
                 peer.write(b"\xff" * 100)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -15,8 +16,10 @@ from cometmq.spark.options import Options
 from cometmq.spark.remote import remote
 from cometmq.spark.sending import producer_of
 from cometmq.spark.sink import sink_options
+from cometmq.sync import Client
 from cometmq.testing import SyncCluster
 from cometmq.wire.bodies import MessageQueue
+from tests.spark.victims import Servers, kill_broker
 
 
 @pytest.fixture
@@ -64,23 +67,30 @@ def test_a_send_that_was_stored_but_not_answered_is_not_repeated(
         send_once(target, iter([Letter("x", refused)]), dict, 4)
 
 
-def test_notes_survive_brokers_that_are_killed_or_away(cluster: SyncCluster, options: Options, topic: str) -> None:
-    first, second = cluster.brokers
-    begun = ledger_of(options, topic).begin()
-    assert begun.next_batch == 0
-    assert set(begun.floors.values()) == {0}
-    assert len(begun.floors) == 4
-    with cluster.client() as client, client.producer("p") as producer:
-        producer.send(topic, b"one")
-    assert ledger_of(options, topic).begin() == begun, "it began where it began"
-    closed = ledger_of(options, topic).close(6)
-    assert sum(closed.floors.values()) == 1
-    for broker in (first, second):
-        broker.restart(kill=True)
-    assert ledger_of(options, topic).read() == closed
-    first.stop()
+def test_notes_survive_brokers_that_are_killed_or_away(tmp_path: Path) -> None:
+    """Brokers are processes, and SIGKILL ends them."""
+    servers = Servers(tmp_path)
+    topic = "Noted"
     try:
+        servers.start()
+        servers.create_topic(topic, queues=2)
+        options = sink_options({"namesrvAddr": servers.namesrv, "topic": topic})
+        begun = ledger_of(options, topic).begin()
+        assert begun.next_batch == 0
+        assert set(begun.floors.values()) == {0}
+        assert len(begun.floors) == 4
+        with Client(servers.namesrv) as client, client.producer("p") as producer:
+            producer.send(topic, b"one")
+        assert ledger_of(options, topic).begin() == begun, "it began where it began"
+        closed = ledger_of(options, topic).close(6)
+        assert sum(closed.floors.values()) == 1
+        for broker in servers.brokers:
+            kill_broker(broker)
+            broker.start()
         assert ledger_of(options, topic).read() == closed
+        kill_broker(servers.brokers[0])
+        assert ledger_of(options, topic).read() == closed
+        servers.brokers[0].start()
+        assert ledger_of(options, "another query").read() is None
     finally:
-        first.start()
-    assert ledger_of(options, "another query").read() is None
+        servers.stop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
 import time
@@ -15,7 +16,7 @@ import pytest
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 
-from cometmq.errors import ConfigError
+from cometmq.errors import CometError, ConfigError
 from cometmq.names import SCHEDULE_TOPIC, is_system_topic
 from cometmq.spark import attach
 from cometmq.spark.archive import ArchiveReader
@@ -32,8 +33,11 @@ from cometmq.spark.storefiles import StoreReader, wanted_topics
 from cometmq.spark.stream import CometStreamReader
 from cometmq.spark.topics import LEDGER_TOPIC
 from cometmq.testing import SyncCluster
+from tests.conftest import run
+from tests.nameserver.support import nameserver
 from tests.spark.conftest import fill
 from tests.spark.test_source import numbers
+from tests.support.certificates import authority, pair
 from tests.support.golden import golden_messages, golden_store
 
 if TYPE_CHECKING:
@@ -65,6 +69,41 @@ def queues(cluster: SyncCluster, topic: str) -> list[Queue]:
     return [Queue(topic, broker.name, number) for broker in cluster.brokers for number in range(2)]
 
 
+# Whom it talks to
+
+
+def test_tls_is_verified_unless_an_option_says_otherwise_and_rocketmqs_names_are_taken(tmp_path: Path) -> None:
+    certificate, key = pair("server", hosts=("mq.example",)).write(tmp_path, "server")
+    (tmp_path / "ca.pem").write_bytes(authority())
+    trust = str(tmp_path / "ca.pem")
+    files = {"tls_server_mode": "enforcing", "tls_server_certPath": certificate, "tls_server_keyPath": key}
+    good: list[dict[str, str]] = [
+        {"tls": "true", "tlsTrust": trust, "tlsName": "mq.example"},
+        {"tls.enable": "true", "tls.client.trustCertPath": trust, "tls.client.serverName": "mq.example"},
+        {"tls": "true", "tlsVerify": "false"},
+        {"tls.enable": "true", "tls.client.authServer": "false"},
+    ]
+    bad = {
+        "the certificate of the server's authority as trust_path": {"tls": "true"},
+        "127.0.0.1 in its subjectAltName": {"tls": "true", "tlsTrust": trust},
+    }
+
+    async def main() -> None:
+        async with nameserver(tmp_path, **files) as names:
+
+            def topics(given: dict[str, str]) -> list[str]:
+                options = source_options({"namesrvAddr": names.address, "subscribe": "T", "retryMs": "0", **given})
+                return remote(options).topics()
+
+            for given in good:
+                assert isinstance(await asyncio.to_thread(topics, given), list)
+            for cause, given in bad.items():
+                with pytest.raises(CometError, match=cause):
+                    await asyncio.to_thread(topics, given)
+
+    run(main())
+
+
 # Which queues, and from where to where
 
 
@@ -80,15 +119,21 @@ def test_a_pattern_reads_the_topics_that_match_and_the_old_name_of_an_option_is_
 
 def test_a_pattern_leaves_out_the_topics_of_servers_and_of_the_sink(cluster: SyncCluster, topic: str) -> None:
     cluster.create_topic(LEDGER_TOPIC, queues=1)
+    cluster.create_topic("%DLQ%of_some_group", queues=1)
+    cluster.create_topic("%RETRY%of_some_group", queues=1)
     every = source_options({"namesrvAddr": cluster.namesrv, "subscribePattern": ".*"})
     matched = {queue.topic for queue in queues_of(every, remote(every))}
     assert topic in matched
     assert not {name for name in matched if is_system_topic(name) or name == LEDGER_TOPIC}
+    servers = {broker.name for broker in cluster.brokers} | {"DefaultCluster", "DefaultCluster_REPLY_TOPIC"}
+    assert not {name for name in matched if name.startswith("%") or name in servers}
     assert not is_wanted(every, Queue(LEDGER_TOPIC, "broker-0", 0))
     named = source_options({"namesrvAddr": cluster.namesrv, "subscribe": LEDGER_TOPIC})
     assert {queue.topic for queue in queues_of(named, remote(named))} == {LEDGER_TOPIC}
+    letters = source_options({"namesrvAddr": cluster.namesrv, "subscribePattern": "%DLQ%of_some.*"})
+    assert {queue.topic for queue in queues_of(letters, remote(letters))} == {"%DLQ%of_some_group"}
     of_store = wanted_topics(Options({"subscribePattern": ".*"}, STORE_OPTIONS))
-    assert [of_store(name) for name in (topic, LEDGER_TOPIC, SCHEDULE_TOPIC)] == [True, False, False]
+    assert [of_store(name) for name in (topic, LEDGER_TOPIC, SCHEDULE_TOPIC, "%LMQ%x")] == [True, False, False, False]
 
 
 def test_offsets_may_be_the_groups_or_marks(spark: SparkSession, cluster: SyncCluster, topic: str) -> None:

@@ -204,12 +204,17 @@ def test_units_that_name_no_message_are_told_or_left_out(tmp_path: Path) -> None
 
     recorded = map(identity, golden_messages("clean"))
     everything = {offset for name, queue_id, offset in recorded if (name, queue_id) == (topic, 0)}
-    assert offsets(False) == sorted(everything - {1}), "a blank unit stands for a message that is not there"
+    with pytest.raises(StoreError, match=f"unit 1 of {topic} queue 0 .* names no record ..0, 2147483647, 0.."):
+        offsets(False)
+    assert offsets(True) == sorted(everything - {1})
+    units[0:20] = units[20:40]
+    unit_file.write_bytes(units)
+    assert offsets(False) == sorted(everything - {0, 1}), "those before the first one say that the queue begins there"
     units[40:60] = bytes(20)
     unit_file.write_bytes(units)
-    with pytest.raises(StoreError, match=f"unit 2 of {topic} queue 0 .* is empty, .* rebuild the queue"):
+    with pytest.raises(StoreError, match=f"unit 2 of {topic} queue 0 .* is empty .* rebuild the queue"):
         offsets(False)
-    assert offsets(True) == sorted(everything - {1, 2})
+    assert offsets(True) == sorted(everything - {0, 1, 2})
 
 
 def test_log_files_that_are_deleted_after_planning_are_told(tmp_path: Path) -> None:

@@ -432,3 +432,24 @@ def test_a_failed_sync_of_a_queue_is_final_too() -> None:
     store.flush_queues_now()
     assert store.put(message()).status == PutStatus.SERVICE_NOT_AVAILABLE
     assert store.failure is not None
+
+
+def test_a_write_that_the_device_fails_is_the_last_and_says_why() -> None:
+    """Not only a sync: pages ahead of a put are touched by a write, and large records are written at once."""
+    for body in (b"small", bytes(100_000)):
+        disk = FakeDisk()
+        store = open_store(disk, segment_bytes=1 << 22)
+        assert store.put(message(body=b"first")).status == PutStatus.OK
+
+        def broken(operation: str, path: str) -> None:
+            if operation == "pwrite" and "/commitlog/" in path:
+                raise OSError(5, "Input/output error")
+
+        disk.on_call = broken
+        results = [store.put(message(body=body)) for _ in range(2000 if len(body) < 100 else 1)]
+        refused = [result for result in results if result.status != PutStatus.OK]
+        assert refused
+        assert {result.status for result in refused} == {PutStatus.SERVICE_NOT_AVAILABLE}
+        assert all("Input/output error" in result.remark for result in refused)
+        assert isinstance(store.failure, OSError)
+        assert queue_bodies(store, "TopicA")[0] == b"first"

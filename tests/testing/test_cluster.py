@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from cometmq import StartFrom
+from cometmq.broker.config import BrokerConfig
 from cometmq.broker.server import Broker
 from cometmq.errors import CometError, ConfigError, NotRunning
 from cometmq.testing import Cluster, EmbeddedBroker, MovableClock, SyncCluster
@@ -204,6 +205,18 @@ def test_a_port_that_is_taken_in_the_last_moment_is_not_the_end(tmp_path: Path) 
         with pytest.raises(CometError, match="cannot listen"):
             await broker.start()  # now it is known at its address, and another one would be wrong
         assert broker.address == address
+
+    run(check())
+
+
+def test_an_embedded_broker_leaves_the_default_port_to_a_broker_that_runs_here(tmp_path: Path) -> None:
+    async def check() -> None:
+        broker = EmbeddedBroker("broker-a", tmp_path, {}, MovableClock())
+        await broker.start()
+        try:
+            assert not broker.address.endswith(f":{BrokerConfig().listen_port}")
+        finally:
+            await broker.stop()
 
     run(check())
 

@@ -167,7 +167,7 @@ class TestReferences:
 
     def test_references_that_multiply_content_are_refused(self) -> None:
         doubling = ",".join(f'"a{i}":[{{"$ref":"$.a{i - 1}"}},{{"$ref":"$.a{i - 1}"}}]' for i in range(1, 60))
-        with pytest.raises(WireError, match="references multiply its content to more than 1000000 nodes"):
+        with pytest.raises(WireError, match="references multiply its content to more than 250000 nodes"):
             loads_finite(f'{{"a0":[0],{doubling}}}')
         wide = ",".join(['{"$ref":"$.a"}'] * 1_100)
         with pytest.raises(WireError, match="references multiply"):
@@ -228,3 +228,26 @@ DIALECT = st.recursive(
 @given(DIALECT)
 def test_what_is_written_in_the_dialect_reads_back(value: Any) -> None:
     assert loads(dumps(value)) == value
+
+
+PRIME = 2**61 - 1
+
+
+@pytest.mark.parametrize("key", [2**63, -(2**63) - 1, PRIME * 5, 10**30])
+@pytest.mark.parametrize("form", ["{%d:1}", "{1:2,%d:[]}", '{{"a":%d}:1}', '{{"a":[{"b":%d}]}:1}'])
+def test_an_integer_of_a_key_has_at_most_64_bits(key: int, form: str) -> None:
+    with pytest.raises(WireError, match="64 bits"):
+        loads(form % key)
+
+
+def test_a_value_may_be_longer_than_a_key() -> None:
+    assert loads(f'{{1:{10**30},{{"k":1}}:2}}') == {1: 10**30, (("k", 1),): 2}
+
+
+def test_other_forms_than_standard_json_have_a_bound_of_their_own() -> None:
+    text = "{1:[" + ",".join("0" * 1_000) + "]}"
+    assert loads_finite(text, 10_000)
+    with pytest.raises(WireError, match="is not standard JSON"):
+        loads_finite(text, 1_000)
+    with pytest.raises(WireError, match="has references"):
+        loads_finite('{"a":[0],"b":{"$ref":"$.a"},"c":"' + "x" * 1_000 + '"}', 1_000)

@@ -72,6 +72,7 @@ def beat(broker: Assembly, link: FakeLink, client_id: str, *consumers: ConsumerD
     """Send a heartbeat; whether the client is asked for its full form."""
     body = HeartbeatData(client_id=client_id, consumer_data_set=list(consumers), **fields)
     response = heartbeat(broker, link, ask(Request.HEART_BEAT, body))
+    assert isinstance(response, Command)
     assert response.code == Response.SUCCESS
     ext = HeartbeatResponse.decode(response.ext)
     assert ext.supports_heartbeat_v2
@@ -117,6 +118,7 @@ def test_recorded_heartbeats_register_their_producers(recorded: Command) -> None
     broker, link = Assembly(), FakeLink("192.0.2.2:4000")
 
     response = heartbeat(broker, link, recorded)
+    assert isinstance(response, Command)
 
     assert response.ext == {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true"}
     client_id = HeartbeatData.decode(recorded.body).client_id

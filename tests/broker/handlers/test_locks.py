@@ -2,12 +2,13 @@
 
 import pytest
 
+from cometmq.broker.handlers.clients import connection_closed, unregister
 from cometmq.broker.handlers.locks import HANDLERS, lock, unlock
 from cometmq.errors import RequestError
 from cometmq.wire.bodies import LockBatchRequest, LockBatchResponse, MessageQueue
 from cometmq.wire.codes import Request, Response
 from tests.broker.assembly import Assembly, FakeLink, ask
-from tests.broker.handlers.test_clients import golden_requests
+from tests.broker.handlers.test_clients import beat, consumer, golden_requests
 
 QUEUE = MessageQueue("broker-a", 3, "T")
 
@@ -44,6 +45,32 @@ def test_of_two_clients_one_holds_a_queue_until_it_is_released_or_not_renewed_fo
     assert try_lock(broker, "one") == []
     broker.clock.advance(0.001)
     assert try_lock(broker, "one") == [QUEUE]
+
+
+def test_a_consumer_that_stops_while_it_asks_for_a_lock_does_not_keep_the_queue_from_the_others() -> None:
+    """Its rebalance may still run when it has given back its locks: the lock it then takes would live for a minute."""
+    broker = Assembly()
+    one, two = FakeLink("one:1"), FakeLink("two:2")
+    beat(broker, one, "one", consumer())
+    beat(broker, two, "two", consumer())
+    release(broker, "one")
+    assert try_lock(broker, "one") == [QUEUE], "asked for before it unregistered"
+    unregister(broker, one, ask(Request.UNREGISTER_CLIENT, clientID="one", consumerGroup="g"))
+    assert try_lock(broker, "one") == [], "asked for after it unregistered"
+    assert try_lock(broker, "two") == [QUEUE]
+
+    release(broker, "two")
+    beat(broker, one, "one", consumer())
+    assert try_lock(broker, "one") == [QUEUE], "it has joined again"
+
+
+def test_a_consumer_whose_connection_is_cut_keeps_its_queues_until_they_expire() -> None:
+    broker = Assembly()
+    one = FakeLink("one:1")
+    beat(broker, one, "one", consumer())
+    assert try_lock(broker, "one") == [QUEUE]
+    connection_closed(broker, one)
+    assert try_lock(broker, "two") == []
 
 
 def test_recorded_requests_get_the_recorded_answers() -> None:

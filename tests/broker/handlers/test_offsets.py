@@ -1,5 +1,6 @@
 """Offsets as consumers, operators and replicas see them."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from cometmq.wire.headers import HeaderError, OffsetResponse
 from tests.broker.assembly import Assembly, FakeLink, ask
 from tests.broker.handlers.test_clients import golden_requests
 from tests.support.aio import run
+from tests.support.brokers import Peer, add_topic, running_broker
 
 LINK = FakeLink()
 I64_MAX = 2**63 - 1
@@ -112,7 +114,7 @@ def test_a_commit_without_queue_names_the_field() -> None:
 
 def test_a_group_without_offset_starts_at_zero_only_while_the_whole_queue_is_there_and_in_memory() -> None:
     broker = broker_with()
-    broker.store.bounds = {("T", 0): (0, 10), ("T", 1): (5, 10), ("T", 2): (0, 0), ("T", 3): (0, 10)}
+    broker.store.bounds = {("T", 0): (0, 10), ("T", 1): (5, 10), ("T", 2): (10, 10), ("T", 3): (0, 10)}
     broker.store.cold = {("T", 3, 0)}
 
     assert ask_offset(broker, 0) == 0
@@ -121,6 +123,28 @@ def test_a_group_without_offset_starts_at_zero_only_while_the_whole_queue_is_the
     assert code_of(ask_offset, broker, 3) == Response.QUERY_NOT_FOUND
     assert code_of(ask_offset, broker, 0, setZeroIfNotFound=False) == Response.QUERY_NOT_FOUND
     assert ask_offset(broker, 0, setZeroIfNotFound=True) == 0
+
+
+def test_a_queue_that_never_had_a_message_begins_at_zero_whatever_the_rule_of_the_group(tmp_path: Path) -> None:
+    """Else the client asks for the end in a second question, and skips what is stored between the two."""
+
+    async def main() -> None:
+        async with running_broker(tmp_path, enableLmq=True) as broker, Peer.of(broker) as peer:
+            add_topic(broker, "T", 2)
+
+            async def asked(topic: str, queue_id: int, **ext: object) -> str:
+                fields: dict[str, object] = {"consumerGroup": "new", "topic": topic, "queueId": queue_id, **ext}
+                answer = await peer.call(Request.QUERY_CONSUMER_OFFSET, **fields)
+                return answer.ext.get("offset", f"code {answer.code}")
+
+            assert broker.store.queues.find("T", 0) is None
+            assert [await asked("T", 0), await asked("T", 1), await asked("%LMQ%T", 0)] == ["0", "0", "0"]
+            assert await asked("T", 0, setZeroIfNotFound=False) == f"code {Response.QUERY_NOT_FOUND}"
+            assert await asked("Unknown", 0) == f"code {Response.QUERY_NOT_FOUND}"
+            await peer.send("T")
+            assert [await asked("T", 0), await asked("T", 1)] == ["0", "0"]
+
+    run(main())
 
 
 def test_asking_needs_neither_group_nor_topic() -> None:

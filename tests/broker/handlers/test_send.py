@@ -20,13 +20,13 @@ from cometmq.wire import properties
 from cometmq.wire.batch import split_batch
 from cometmq.wire.bodies import TopicConfig
 from cometmq.wire.codes import Language, Request, Response
-from cometmq.wire.command import Command
+from cometmq.wire.command import JSON, ROCKETMQ, Command
 from cometmq.wire.frame import FrameSplitter
 from cometmq.wire.message import StoredMessage, decode_record, decode_records
 from cometmq.wire.message_id import decode_offset_id
 from cometmq.wire.scan import OK, scan_record
 from cometmq.wire.sysflag import INNER_BATCH, NEEDS_UNWRAP
-from tests.support.aio import run
+from tests.support.aio import run, settle
 from tests.support.brokers import (
     BORN_MS,
     Peer,
@@ -209,12 +209,15 @@ CHECKS: dict[str, tuple[Callable[[], Command], int]] = {
 for forbidden in (
     "SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC",
     "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC", "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC",
-    "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT",
+    "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT", "rmq_sys_REVIVE_LOG_DefaultCluster", "rmq_sys_wheel_timer",
+    "rmq_sys_SYNC_BROKER_MEMBER_broker-a", "rmq_sys_anything",
 ):  # fmt: skip
-    CHECKS[f"closed topic {forbidden}"] = (
-        lambda topic=forbidden: send_request(topic),  # type: ignore[misc]
-        Response.NO_PERMISSION,
-    )
+    for kind, fields in (("", {}), ("batch", {"code": Request.SEND_BATCH_MESSAGE, "batch": True}), (
+        "first form", {"code": Request.SEND_MESSAGE}), ("reply", {"code": Request.SEND_REPLY_MESSAGE_V2})):
+        CHECKS[f"{kind} to closed topic {forbidden}"] = (
+            lambda topic=forbidden, fields=fields: send_request(topic, **fields),  # type: ignore[misc]
+            Response.NO_PERMISSION,
+        )
 
 
 @pytest.mark.mission("SE-04")
@@ -631,7 +634,7 @@ def test_a_disk_that_never_returns_gives_code_10_after_5_seconds(tmp_path: Path)
             sends = [asyncio.create_task(peer.send("TopicA", b"%d" % number)) for number in range(10)]
             await until(lambda: broker.families["send"].waiting == 10)
             clock.advance(4.9)
-            await asyncio.sleep(0.05)
+            await settle()
             assert not any(send.done() for send in sends)
             clock.advance(0.2)
             answers = await asyncio.gather(*sends)
@@ -644,3 +647,34 @@ def test_a_disk_that_never_returns_gives_code_10_after_5_seconds(tmp_path: Path)
             slow.let_go()
 
     run(main())
+
+
+@pytest.mark.parametrize(("count", "host"), [(31_000, "127.0.0.1"), (32_000, "127.0.0.1"), (65_536, "::1")])
+@pytest.mark.parametrize("form", [JSON, ROCKETMQ])
+def test_a_batch_is_answered_with_all_its_ids_however_many(tmp_path: Path, count: int, host: str, form: int) -> None:
+    async def main() -> None:
+        settings = {"mappedFileSizeCommitLog": 32 << 20, "brokerIP1": host}
+        async with running_broker(tmp_path, **settings) as broker, Peer.at(f"127.0.0.1:{broker.port}") as peer:
+            ask = batch_request("TopicA", [(b"x", {})] * count)
+            ask.form = form
+            answer = await peer.ask(ask)
+            assert answer.code == 0, answer.remark
+            ids = answer.ext["msgId"].split(",")
+            assert len(ids) == count
+            assert broker.store.queue_bounds("TopicA", 0) == (0, count)
+            last = broker.store.message_at(decode_offset_id(ids[-1]).physical_offset)
+            assert last is not None
+            assert last.queue_offset == count - 1
+
+    run(main(), timeout_s=60)
+
+
+def test_a_batch_beyond_the_bound_is_refused_before_it_is_stored(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running_broker(tmp_path, mappedFileSizeCommitLog=32 << 20) as broker, Peer.of(broker) as peer:
+            answer = await peer.ask(batch_request("TopicA", [(b"x", {})] * 65_537))
+            assert answer.code == Response.MESSAGE_ILLEGAL
+            assert "send smaller batches" in (answer.remark or "")
+            assert broker.store.log.max_offset == 0
+
+    run(main(), timeout_s=60)

@@ -228,3 +228,20 @@ def test_what_a_group_with_queue_locks_sends_to_its_retry_topic_is_a_dead_letter
             assert [message.body for message in stored(broker, RETRY)] == [b"again"]
 
     run(main())
+
+
+@pytest.mark.parametrize("topic", ["RMQ_SYS_TRANS_HALF_TOPIC", "rmq_sys_wheel_timer", SCHEDULE_TOPIC])
+def test_what_the_broker_keeps_for_itself_cannot_be_given_back(tmp_path: Path, topic: str) -> None:
+    """A half message would come to consumers before anybody has decided about it."""
+
+    async def main() -> None:
+        async with running_broker(tmp_path) as broker, Peer.of(broker) as peer:
+            written = broker.store.put(AppendRequest(topic, 0, b"not decided", ""))
+            assert written.status == PutStatus.OK
+            (message,) = stored(broker, topic)
+            answer = await give_back(peer, message)
+            assert answer.code == Response.NO_PERMISSION
+            assert topic in (answer.remark or "")
+            assert stored(broker, RETRY) == []
+
+    run(main())

@@ -3,18 +3,32 @@
 import asyncio
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cometmq import StartFrom
 from cometmq.client.admin.messages import _resolved
 from cometmq.client.admin.tracerecords import TraceRecord, read_records
-from cometmq.errors import ConfigError, NoRoute, NotFound
+from cometmq.errors import CallError, ConfigError, NoRoute, NotFound, SendFailed
 from cometmq.names import dlq_topic
 from cometmq.wire.message_id import encode_offset_id, offset_id_prefix
 from tests.conftest import run
 from tests.support.clusters import real_cluster
 from tests.support.net import until
+
+
+class Refuse:
+    """Lets no request to these addresses out."""
+
+    def __init__(self, addresses: set[str]) -> None:
+        self._addresses = addresses
+
+    def before(self, peer: str, request: Any) -> None:
+        if peer in self._addresses:
+            raise SendFailed(f"request to {peer}: cut off by the test")
+
+    def after(self, peer: str, request: Any, response: Any) -> None: ...
 
 
 def test_a_message_is_found_by_id_offset_id_and_key(tmp_path: Path) -> None:
@@ -71,18 +85,84 @@ def test_an_id_that_names_no_broker_of_the_cluster_is_not_followed(tmp_path: Pat
             client.producer("pg") as producer,
         ):
             receipt = await producer.send("orders", b"x")
-            with pytest.raises(NotFound, match=f"127.0.0.1:{port} is none of its brokers.*give the topic"):
+            with pytest.raises(NotFound, match=f"no broker .* {made_up} .127.0.0.1:{port}.*give the topic"):
                 await admin.message(made_up)
             with pytest.raises(NotFound, match="topic orders has no message"):
                 await admin.message(made_up, "orders")
             with pytest.raises(ConfigError, match="give the topic too"):
                 await admin.message(receipt.id)
             beyond = receipt.offset_id[:16] + f"{1 << 40:016X}"
-            with pytest.raises(NotFound, match=f"no message {beyond} at"):
+            with pytest.raises(NotFound, match=f"has a message with offset id {beyond}"):
                 await admin.message(beyond)
         stranger.close()
         await stranger.wait_closed()
         assert calls == []
+
+    run(check())
+
+
+@pytest.mark.parametrize("brokers", [1, 2])
+def test_an_offset_id_with_a_former_address_of_a_broker_is_found(tmp_path: Path, brokers: int) -> None:
+    """The brokers move: their old addresses are nobody's, or, worse, those of another one of the cluster."""
+
+    async def check() -> None:
+        calls: list[object] = []
+
+        async def called(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            calls.append(writer.get_extra_info("peername"))
+            writer.close()
+
+        async with (
+            real_cluster(tmp_path, "orders", brokers=brokers) as cluster,
+            cluster.client() as client,
+            client.producer("pg") as producer,
+        ):
+            receipts = [await producer.send("orders", b"body %d" % number) for number in range(8)]
+            ports = [int(broker.address.rpartition(":")[2]) for broker in cluster.brokers]
+        strangers = [await asyncio.start_server(called, "127.0.0.1", port) for port in ports]
+        async with (
+            real_cluster(tmp_path, brokers=brokers) as cluster,
+            cluster.client() as client,
+            client.admin() as admin,
+        ):
+            for number, receipt in enumerate(receipts):
+                for found in (
+                    await admin.message(receipt.offset_id),
+                    await admin.message(receipt.offset_id.lower()),
+                    await admin.message(receipt.offset_id, "orders"),
+                ):
+                    assert (found.body, found.offset_id) == (b"body %d" % number, receipt.offset_id)
+                    assert found.queue == receipt.queue
+            if brokers == 2:  # each looks like a message of the other one
+                prefixes = [offset_id_prefix(bytes([127, 0, 0, 1]), port) for port in ports]
+                for receipt in receipts[:2]:
+                    swapped = next(one for one in prefixes if not receipt.offset_id.startswith(one))
+                    found_of_other = swapped + receipt.offset_id[16:]
+                    known = {other.offset_id for other in receipts}
+                    if found_of_other not in known:
+                        with pytest.raises(NotFound):
+                            await admin.message(found_of_other)
+        for stranger in strangers:
+            stranger.close()
+            await stranger.wait_closed()
+        assert calls == []
+
+    run(check())
+
+
+def test_a_broker_that_does_not_answer_is_no_proof_that_a_message_is_gone(tmp_path: Path) -> None:
+    async def check() -> None:
+        async with real_cluster(tmp_path, "orders", brokers=2) as cluster, cluster.client() as client:
+            async with client.producer("pg") as producer:
+                receipt = await producer.send("orders", b"x")
+            assert receipt.queue is not None
+            holder = next(one for one in cluster.brokers if one.config.broker_name == receipt.queue.broker_name)
+            moved = offset_id_prefix(bytes([127, 0, 0, 1]), 1) + receipt.offset_id[16:]
+            hook = Refuse({holder.address})
+            client.instance.net.add_hook(hook)
+            async with client.admin() as admin:
+                with pytest.raises(CallError, match=holder.address):
+                    await admin.message(moved)
 
     run(check())
 

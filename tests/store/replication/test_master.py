@@ -31,6 +31,12 @@ class Bench:
         return link
 
     def report(self, link: Link, offset: int, now_s: float = NOW_S) -> None:
+        """Of an honest replica, which has got what there is."""
+        if link.next_offset >= 0:
+            sent(link, now_s)
+        self.say(link, offset, now_s)
+
+    def say(self, link: Link, offset: int, now_s: float = NOW_S) -> None:
         self.master.received(link, struct.pack(">q", offset), now_s)
 
     def put(self, name: str, now_s: float = NOW_S) -> int:
@@ -157,6 +163,40 @@ def test_a_report_beyond_the_end_counts_for_nothing() -> None:
         bench.report(link, end + 1)
     assert bench.told == {}
     assert link.acked_offset == 0
+
+
+def test_what_was_not_sent_on_this_connection_is_not_believed() -> None:
+    bench = Bench(in_sync_replicas=2)
+    honest, liar = bench.connect(0), bench.connect(0)
+    end = bench.put("a")
+    sent(honest)
+    with pytest.raises(WireError, match=f"reports offset {end}, but on this connection it was sent the log up to 0"):
+        bench.say(liar, end)
+    assert bench.told == {}
+    bench.report(honest, end)
+    assert bench.told == {"a": PutStatus.OK}
+
+
+def test_where_a_replica_wishes_to_begin_is_no_ack() -> None:
+    bench = Bench(in_sync_replicas=2)
+    bench.connect(0)
+    end = bench.put("a")
+    liar = bench.connect(end)
+    bench.say(liar, end)
+    assert bench.told == {}
+    end = bench.put("b")
+    bench.report(liar, end)
+    assert bench.told == {"a": PutStatus.OK, "b": PutStatus.OK}, "it has taken what it was sent, so it has the log"
+
+
+def test_a_replica_that_never_says_a_whole_offset_is_silent() -> None:
+    bench = Bench()
+    link = bench.connect()
+    for second in range(1, 8):
+        bench.master.received(link, b"\0", NOW_S + second * 2)
+    assert not link.is_silent(NOW_S + 19)
+    assert link.is_silent(NOW_S + 20)
+    assert link.due_s() == NOW_S + 20
 
 
 def test_an_ack_needs_the_report_of_a_replica() -> None:

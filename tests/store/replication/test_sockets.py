@@ -19,7 +19,7 @@ from cometmq.store.disk import File
 from cometmq.store.replication.follower import FLOW_S, Follower
 from cometmq.store.replication.frames import HEADER, HEADER_BYTES
 from cometmq.store.replication.links import BACKLOG_BYTES
-from cometmq.store.replication.listener import LINKS_MAX, Listener
+from cometmq.store.replication.listener import LINKS_MAX, LINKS_PER_ADDRESS_MAX, Listener
 from cometmq.store.replication.replica import Replica
 from cometmq.store.results import PutStatus
 from cometmq.store.store import Store
@@ -291,8 +291,50 @@ def test_too_many_connections_cost_those_that_never_reported() -> None:
             await until(lambda: listener.master.links and listener.master.links[0].next_offset == 0)
             idle = [await Reader.at(listener.port) for _ in range(LINKS_MAX + 5)]
             await idle[0].closed()
-            await until(lambda: len(listener.connections) == LINKS_MAX)
+            await until(lambda: len(listener.connections) == LINKS_PER_ADDRESS_MAX)
             assert listener.master.links[0].next_offset == 0
+            assert not honest.reader.at_eof()
+
+    run(scene())
+
+
+def test_idle_connections_of_one_address_do_not_lock_a_replica_out() -> None:
+    """They have all said where they wish to begin, and take what they are sent or not; nothing is written meanwhile."""
+
+    async def scene() -> None:
+        async with listening(in_sync_replicas=2) as (store, listener, _):
+            fakes = [await Reader.at(listener.port, 0) for _ in range(LINKS_MAX)]
+            await fakes[0].closed()
+            await until(lambda: len(listener.connections) == LINKS_PER_ADDRESS_MAX)
+            honest = await Reader.at(listener.port, 0)
+            await until(lambda: listener.master.links[-1].next_offset == 0)
+            end = put(store)
+            assert await honest.frame() == (0, log_bytes(store))
+            told: list[int] = []
+            listener.wait(end, told.append)
+            honest.report(end)
+            await until(lambda: told)
+            assert told == [PutStatus.OK]
+            more = [await Reader.at(listener.port, 0) for _ in range(LINKS_PER_ADDRESS_MAX + 5)]
+            await more[0].closed()
+            assert not honest.reader.at_eof(), "it has proven to take what it is sent"
+
+    run(scene())
+
+
+def test_connections_of_many_addresses_leave_room_for_a_new_one() -> None:
+    async def scene() -> None:
+        async with listening() as (_store, listener, _):
+            for number in range(LINKS_MAX // 8):
+                for _ in range(8):
+                    opened = await asyncio.open_connection(
+                        "127.0.0.1", listener.port, local_addr=(f"127.0.1.{number + 1}", 0)
+                    )
+                    Reader(*opened).report(0)
+            await until(lambda: len(listener.connections) == LINKS_MAX)
+            honest = await Reader.at(listener.port, 0)
+            await until(lambda: listener.master.links[-1].name.startswith("127.0.0.1:"))
+            assert len(listener.connections) == LINKS_MAX
             assert not honest.reader.at_eof()
 
     run(scene())
