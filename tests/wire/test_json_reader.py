@@ -251,3 +251,12 @@ def test_other_forms_than_standard_json_have_a_bound_of_their_own() -> None:
         loads_finite(text, 1_000)
     with pytest.raises(WireError, match="has references"):
         loads_finite('{"a":[0],"b":{"$ref":"$.a"},"c":"' + "x" * 1_000 + '"}', 1_000)
+
+
+@pytest.mark.parametrize("unit", [b"1,", b'"x",'])
+def test_a_text_of_very_many_values_is_refused_before_it_is_read(unit: bytes) -> None:
+    """Twelve megabytes of scalars held a client's loop for half a second."""
+    text = b'{"a":[' + unit * json_reader.VALUES_MAX + b"1,1]}"
+    with pytest.raises(WireError, match="values, the limit is 1000000"):
+        loads_finite(text)
+    assert len(loads_finite(b'{"a":[' + unit * (json_reader.VALUES_MAX - 1) + b"1,1]}")["a"]) > 1_000_000

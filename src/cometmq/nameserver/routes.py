@@ -298,10 +298,10 @@ class Routes:
         was_min = broker_id == broker.id_min
         broker.addresses = _without(broker.addresses, address)
         broker.filter_servers.pop(address, None)
-        self._touch(broker)
         if not broker.addresses:
             self._remove(broker)
             return None
+        self._touch(broker)
         if not broker.acting_master:
             return None
         if MASTER_ID not in broker.addresses:

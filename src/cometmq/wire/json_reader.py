@@ -33,6 +33,8 @@ NUMBER_CHARS_MAX: Final = 4300
 NODES_MAX: Final = 250_000
 # Objects and lists that are looked through one by one.
 CONTAINERS_MAX: Final = 200_000
+# Values of one text that is converted to types: 0.15 us and 60 bytes for each.
+VALUES_MAX: Final = 1_000_000
 KEY_MIN: Final = -(2**63)
 KEY_MAX: Final = 2**63 - 1
 
@@ -79,6 +81,7 @@ def loads_finite(data: bytes | str, other_forms_bytes_max: int = BYTES_MAX) -> A
     raw = _bytes_of(data)
     if len(raw) > CONTAINERS_MAX and (containers := raw.count(b"{") + raw.count(b"[")) > CONTAINERS_MAX:
         raise WireError(f"JSON text with {containers} objects and lists, the limit is {CONTAINERS_MAX}")
+    check_values(raw)
     tree = _parse(raw, other_forms_bytes_max)
     if b'"$ref"' in raw:
         if len(raw) > other_forms_bytes_max:
@@ -87,6 +90,12 @@ def loads_finite(data: bytes | str, other_forms_bytes_max: int = BYTES_MAX) -> A
         _measure(tree, 1, {})
     _drop_nulls(tree)
     return tree
+
+
+def check_values(raw: bytes) -> None:
+    """WireError for more values than a program can read without standing still; commas inside of strings count too."""
+    if len(raw) > VALUES_MAX and (values := raw.count(b",")) > VALUES_MAX:
+        raise WireError(f"JSON text with {values} values, the limit is {VALUES_MAX}")
 
 
 def _bytes_of(data: bytes | str) -> bytes:

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Self, TypeAli
 import msgspec
 
 from cometmq.errors import WireError
-from cometmq.wire.json_reader import BYTES_MAX, ObjectKey, loads_finite
+from cometmq.wire.json_reader import BYTES_MAX, ObjectKey, check_values, loads_finite
 from cometmq.wire.json_writer import dumps
 
 I32: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
@@ -71,6 +71,7 @@ class Body(msgspec.Struct, rename="camel"):
 
     @classmethod
     def _decode(cls, data: bytes, other_forms_bytes_max: int) -> Self:
+        check_values(data)
         if not cls.SEVERAL_FORMS and b'"$ref"' not in data:
             try:
                 body: Self = (_decoders.get(cls) or _make_decoder(cls)).decode(data)
