@@ -14,7 +14,7 @@ SOURCES := $(shell find src -name '*.py' -o -type d ! -name __pycache__ ! -name 
 CODE := setup.py $(wildcard src tests scripts benchmarks examples)
 SOAK_TESTS := $(wildcard tests/fuzz tests/crash tests/attack tests/client/test_faults.py)
 # No test of these starts a process or waits for a clock.
-QUICK_TESTS := tests/wire tests/broker/sql tests/broker/handlers tests/test_docs.py tests/test_layout.py tests/test_journey.py
+QUICK_TESTS := tests/wire tests/broker/sql tests/broker/admin tests/broker/produce tests/test_docs.py tests/test_layout.py tests/test_journey.py
 RUN ?= up --hello
 # Arguments for one run: make run ARGS='--data /var/lib/cometmq'
 ARGS ?=

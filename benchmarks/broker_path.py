@@ -23,8 +23,8 @@ import tempfile
 import time
 from typing import Any
 
-from cometmq.broker import live
-from cometmq.broker.handlers.pull import FLAG_BULK, FLAG_SUBSCRIPTION
+from cometmq.broker.admin import settings
+from cometmq.broker.consume.pull import FLAG_BULK, FLAG_SUBSCRIPTION
 from cometmq.broker.server import Broker
 from cometmq.net import connection as connection_module
 from cometmq.net.connection import Connection
@@ -100,7 +100,7 @@ def pull_fields(queue_id: int, offset: int, subscription: str = "*") -> dict[str
 async def measure(options: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory() as directory:
         texts = {"storePathRootDir": directory, "listenPort": "0", "mappedFileSizeCommitLog": str(1 << 28)}
-        broker = Broker(live.load(texts))
+        broker = Broker(settings.load(texts))
         await broker.start()
         await asyncio.sleep(2.5)  # the first rounds of delays and timers, which look at more than later ones, are over
         connection = Connection(broker.server.endpoint, True)

@@ -8,7 +8,7 @@ import time
 from cometmq.client.client import Client
 from cometmq.client.messages import Message
 from cometmq.client.options import StartFrom
-from cometmq.client.producer import Producer
+from cometmq.client.produce.producer import Producer
 from cometmq.net.loop import run
 
 WINDOW = 64

@@ -32,8 +32,8 @@ from typing import Final
 from benchmarks.versus.sides import OVERLAY
 from cometmq.clock import ManualClock
 from cometmq.store.disk import OsDisk
+from cometmq.store.log.append import AppendRequest
 from cometmq.store.options import StoreOptions
-from cometmq.store.puts import AppendRequest
 from cometmq.store.store import Store
 from cometmq.wire.command import ROCKETMQ, encode, request
 from tests.compat.harness import remoting

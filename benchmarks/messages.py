@@ -32,8 +32,8 @@ from cometmq.wire.bodies import ConsumerData, HeartbeatData, SubscriptionData
 from cometmq.wire.codes import Request
 from cometmq.wire.command import FLAG_RESPONSE, Command, encode, request
 from cometmq.wire.frame import FrameSplitter
-from cometmq.wire.message import StoredMessage, decode_records
-from cometmq.wire.properties import decode
+from cometmq.wire.record.message import StoredMessage, decode_records
+from cometmq.wire.record.properties import decode
 from tests.compat.harness.remoting import create_group, create_topic
 from tests.compat.harness.servers import Broker, CometBroker, CometNameServer, JavaBroker, NameServer
 from tests.support.brokers import pull_request, send_request

@@ -30,14 +30,14 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from benchmarks.broker_path import QUEUES, TOPIC, CountingTransport, pull_fields, send_frame
-from cometmq.broker import live
+from cometmq.broker.admin import settings
 from cometmq.broker.server import Broker
 from cometmq.net import connection as connection_module
 from cometmq.net.connection import Connection
 from cometmq.net.loop import run
-from cometmq.wire.batch import encode_batch
 from cometmq.wire.command import ROCKETMQ, encode, request
-from cometmq.wire.message_id import decode_offset_id
+from cometmq.wire.record.batch import encode_batch
+from cometmq.wire.record.message_id import decode_offset_id
 
 BODY: Final = bytes(range(256)) * 4
 TOGETHER: Final = 4
@@ -105,7 +105,7 @@ async def scene() -> AsyncIterator[Scene]:
             "transactionCheckInterval": "3600000",
             "brokerFastFailureEnable": "false",
         }
-        broker = Broker(live.load(texts))
+        broker = Broker(settings.load(texts))
         await broker.start()
         await asyncio.sleep(2.5)  # the first rounds of delays and timers, which look at more than later ones, are over
         found = Scene(broker)

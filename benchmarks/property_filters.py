@@ -23,10 +23,10 @@ from typing import Any
 from cometmq.broker.sql import Properties, compile_filter
 from cometmq.clock import SystemClock
 from cometmq.store.disk import OsDisk
+from cometmq.store.log.append import AppendRequest
 from cometmq.store.options import StoreOptions
-from cometmq.store.puts import AppendRequest
 from cometmq.store.store import Store
-from cometmq.wire.properties import decode
+from cometmq.wire.record.properties import decode
 
 TOPIC = "BenchmarkTest"
 BODY = bytes(1024)

@@ -38,8 +38,8 @@ from statistics import median
 from benchmarks.windows import AGREEING, WARM_COUNT, Reading, between, cpu_s, groups_of, settle
 from cometmq.clock import ManualClock
 from cometmq.store.disk import OsDisk
+from cometmq.store.log.append import AppendRequest
 from cometmq.store.options import StoreOptions
-from cometmq.store.puts import AppendRequest
 from cometmq.store.replication.links import BACKLOG_FRAME_BYTES
 from cometmq.store.replication.replica import LANDING_BYTES
 from cometmq.store.store import Store

@@ -151,7 +151,7 @@ def auditing(bench: Bench, filled: Filled) -> None:
 
 def _log_bytes_used(filled: Filled) -> int:
     """What records take: files are made whole, ahead of need."""
-    from cometmq.spark.storeparts import StoreDirectory
+    from cometmq.spark.stores.partitions import StoreDirectory
 
     directory = StoreDirectory.at(str(filled.store), "store")
     found = [directory.units(topic, queue)[1] for topic, queue in directory.queues(lambda topic: topic == TOPIC)]

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from benchmarks.spark_bench import COLUMNS, Bench, Timed
 from benchmarks.spark_topics import STREAM_TOPIC, TOPIC, Filled, KafkaBroker, trickle_command
-from cometmq.spark.lake import Lake
+from cometmq.spark.lake.archive import Lake
 from cometmq.spark.pipelines import archive
 from tests.compat.harness.build import REPO
 

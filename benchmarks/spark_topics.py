@@ -57,8 +57,8 @@ def fill_store(directory: str, count: int, size: int) -> None:
     """All of it through `Store.put`, with consume queues and index, as a broker would have written it."""
     from cometmq.clock import SystemClock
     from cometmq.store.disk import OsDisk
+    from cometmq.store.log.append import AppendRequest
     from cometmq.store.options import StoreOptions
-    from cometmq.store.puts import AppendRequest
     from cometmq.store.results import PutStatus
     from cometmq.store.store import Store
 

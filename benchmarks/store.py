@@ -30,14 +30,14 @@ from typing import Any
 
 from cometmq.clock import SystemClock
 from cometmq.net.loop import run
-from cometmq.store import commitlog
 from cometmq.store.background import Background
 from cometmq.store.disk import OsDisk, OsFile
+from cometmq.store.log import commit_log
+from cometmq.store.log.append import AppendRequest
 from cometmq.store.options import StoreOptions
-from cometmq.store.puts import AppendRequest
 from cometmq.store.results import GetStatus, PutStatus
 from cometmq.store.store import Store
-from cometmq.wire.batch import encode_batch
+from cometmq.wire.record.batch import encode_batch
 
 BODY = bytes(range(256)) * 4
 BATCH = 32
@@ -316,7 +316,7 @@ def main() -> None:
         figures += measure_reads(root, arguments.messages)
     finally:
         shutil.rmtree(root, ignore_errors=True)
-    compiled = not str(commitlog.__file__).endswith(".py")
+    compiled = not str(commit_log.__file__).endswith(".py")
     if arguments.output == "json":
         print(json.dumps({"compiled": compiled, "messages": arguments.messages, "figures": figures}))
         return

@@ -14,8 +14,8 @@ import os
 from collections import defaultdict
 
 from cometmq import Client, Message, json_codec
+from cometmq.client.consume.push import PushConsumer
 from cometmq.client.options import StartFrom
-from cometmq.client.push import PushConsumer
 
 NAMESRV = os.environ.get("COMETMQ_NAMESRV", "127.0.0.1:9876")
 TOPIC = "example-ledger"

@@ -27,12 +27,12 @@ NO_TESTS = 5
 SEND_PATH = ("batching", "producer", "retries", "selectors", "traces", "window")
 HOT = (
     ("tests/wire", "tests/net", "tests/nameserver", "tests/store"),
-    ("tests/broker", *(f"tests/client/test_{name}.py" for name in SEND_PATH)),
+    ("tests/broker", *(f"tests/client/produce/test_{name}.py" for name in SEND_PATH)),
 )
 # Long tests that have seen the same code interpreted and learn nothing from its compiled form.
 ONCE = (
     "tests/broker/test_store_promises.py::test_after_a_failed_flush_no_send_is_acked_and_reads_go_on",
-    "tests/client/test_batching.py::test_a_million_sends_to_a_slow_broker_stay_within_their_bounds",
+    "tests/client/produce/test_batching.py::test_a_million_sends_to_a_slow_broker_stay_within_their_bounds",
     "tests/store/test_growth.py::test_a_long_run_is_flat",
     "tests/store/test_sizes.py",
 )

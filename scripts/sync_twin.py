@@ -46,17 +46,18 @@ class Twin:
 
 ADMIN = "cometmq.client.admin:Admin"
 TWINS = (
-    Twin("producer", "cometmq.client.producer", "Producer", generic=True),
-    Twin("transactions", "cometmq.client.transactions", "TransactionProducer", generic=True, base="producer:Producer"),
-    Twin("pull", "cometmq.client.pull", "PullConsumer", generic=True, left_out=frozenset({"consume_directly"})),
-    Twin("consumerbase", "cometmq.client.iterator", "Consumer", generic=True,
+    Twin("producer", "cometmq.client.produce.producer", "Producer", generic=True),
+    Twin("transactions", "cometmq.client.produce.transactions", "TransactionProducer", generic=True,
+         base="producer:Producer"),
+    Twin("pull", "cometmq.client.consume.pull", "PullConsumer", generic=True, left_out=frozenset({"consume_directly"})),
+    Twin("consumer_base", "cometmq.client.consume.iterator", "Consumer", generic=True,
          left_out=frozenset({"iter", "receive"}), suffix="Base"),
-    Twin("pushbase", "cometmq.client.push", "PushConsumer", left_out=frozenset({"on", "run"}), suffix="Base"),
-    Twin("topicadmin", "cometmq.client.admin.topics", "TopicAdmin", inner=ADMIN),
-    Twin("groupadmin", "cometmq.client.admin.groups", "GroupAdmin", inner=ADMIN),
-    Twin("offsetadmin", "cometmq.client.admin.offsets", "OffsetAdmin", inner=ADMIN),
-    Twin("messageadmin", "cometmq.client.admin.messages", "MessageAdmin", inner=ADMIN),
-    Twin("clusteradmin", "cometmq.client.admin.cluster", "ClusterAdmin", inner=ADMIN),
+    Twin("push_base", "cometmq.client.consume.push", "PushConsumer", left_out=frozenset({"on", "run"}), suffix="Base"),
+    Twin("topic_admin", "cometmq.client.admin.topics", "TopicAdmin", inner=ADMIN),
+    Twin("group_admin", "cometmq.client.admin.groups", "GroupAdmin", inner=ADMIN),
+    Twin("offset_admin", "cometmq.client.admin.offsets", "OffsetAdmin", inner=ADMIN),
+    Twin("message_admin", "cometmq.client.admin.messages", "MessageAdmin", inner=ADMIN),
+    Twin("cluster_admin", "cometmq.client.admin.cluster", "ClusterAdmin", inner=ADMIN),
 )  # fmt: skip
 
 
@@ -88,7 +89,7 @@ class Writer:
         self.twin = twin
         self.module = Module(twin)
         self.used: set[str] = set()
-        self.own_imports: set[str] = {"from cometmq.client.loopthread import LoopThread"}
+        self.own_imports: set[str] = {"from cometmq.client.loop_thread import LoopThread"}
 
     def write(self) -> str:
         methods = [self._method(node) for node in self.module.body.body if self._is_wanted(node)]

@@ -5,7 +5,7 @@ from typing import Any
 
 def __getattr__(name: str) -> Any:
     if name == "DefaultSource":
-        from cometmq.spark.source import CometSource
+        from cometmq.spark.live.source import CometSource
 
         return CometSource
     raise AttributeError(f"module {__name__} has no attribute {name}")

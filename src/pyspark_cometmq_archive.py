@@ -5,7 +5,7 @@ from typing import Any
 
 def __getattr__(name: str) -> Any:
     if name == "DefaultSource":
-        from cometmq.spark.archive import ArchiveSource
+        from cometmq.spark.lake.source import ArchiveSource
 
         return ArchiveSource
     raise AttributeError(f"module {__name__} has no attribute {name}")

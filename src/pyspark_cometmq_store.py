@@ -5,7 +5,7 @@ from typing import Any
 
 def __getattr__(name: str) -> Any:
     if name == "DefaultSource":
-        from cometmq.spark.storefiles import StoreSource
+        from cometmq.spark.stores.source import StoreSource
 
         return StoreSource
     raise AttributeError(f"module {__name__} has no attribute {name}")

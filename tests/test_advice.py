@@ -17,8 +17,8 @@ import pytest
 from benchmarks import modes
 from cometmq.cli.main import main
 from cometmq.client.client import Client
+from cometmq.client.consume.outcomes import Retry
 from cometmq.client.options import StartFrom
-from cometmq.client.outcomes import Retry
 from cometmq.machine import Storage, log_storage
 from cometmq.testing import Cluster, EmbeddedBroker
 from cometmq.wire.codes import Request, Response

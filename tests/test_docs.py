@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from cometmq.broker.config import BrokerConfig
-from cometmq.cli.arguments import Verb, joined_moments, noun_parser, verb_parser
 from cometmq.cli.main import COMMANDS
 from cometmq.cli.mqadmin import ALIASES
+from cometmq.cli.shared.arguments import Verb, joined_moments, noun_parser, verb_parser
 from cometmq.config import NameServerConfig
 from cometmq.settings import settings_of
 from cometmq.store.options import StoreOptions

@@ -3,8 +3,8 @@
 import re
 from pathlib import Path
 
+from cometmq.broker.admission import FAMILIES
 from cometmq.broker.config import BrokerConfig
-from cometmq.broker.overload import FAMILIES
 from cometmq.config import NameServerConfig
 from cometmq.settings import settings_of
 

@@ -171,6 +171,6 @@ def test_the_import_rule_itself() -> None:
     assert not may_import("cometmq.wire.frame", "cometmq.net.server")
     assert not may_import("cometmq.net.server", "cometmq.store.segment")
     assert not may_import("cometmq.errors", "cometmq.wire.codes")
-    assert not may_import("cometmq.client.producer", "cometmq.broker.server")
+    assert not may_import("cometmq.client.produce.producer", "cometmq.broker.server")
     assert may_import("cometmq.sync", "cometmq.client.client")
     assert not may_import("cometmq.sync", "cometmq.cli.main")

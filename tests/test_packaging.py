@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from cometmq.broker import live
+from cometmq.broker.admin import settings as live
 from cometmq.cli import broker, nameserver, up
 from cometmq.settings import settings_of
 from cometmq.store.options import StoreOptions
-from cometmq.wire import properties_text
+from cometmq.wire import java_properties
 from scripts import record_session
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -26,7 +26,7 @@ PARSERS = {"broker": broker._parser, "nameserver": nameserver._parser, "up": up.
 
 @pytest.mark.parametrize("path", sorted(PACKAGING.glob("conf/*.conf")), ids=lambda path: path.name)
 def test_example_settings_are_ones_that_a_broker_starts_with(path: Path) -> None:
-    texts = properties_text.parse(path.read_bytes())
+    texts = java_properties.parse(path.read_bytes())
     settings = live.load(dict(texts))
     known = settings_of(type(settings.config)).keys() | settings_of(StoreOptions).keys()
     assert texts.keys() - known == set(), "no key without effect in an example"

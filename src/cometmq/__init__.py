@@ -23,55 +23,55 @@ if TYPE_CHECKING:
     from cometmq.client.codecs import json_codec as json_codec
     from cometmq.client.codecs import text_codec as text_codec
     from cometmq.client.codecs import typed_codec as typed_codec
-    from cometmq.client.consumehooks import ConsumeContext as ConsumeContext
-    from cometmq.client.hooks import SendContext as SendContext
-    from cometmq.client.iterator import Consumer as Consumer
-    from cometmq.client.iterator import Delivered as Delivered
+    from cometmq.client.consume.hooks import ConsumeContext as ConsumeContext
+    from cometmq.client.consume.iterator import Consumer as Consumer
+    from cometmq.client.consume.iterator import Delivered as Delivered
+    from cometmq.client.consume.outcomes import Outcome as Outcome
+    from cometmq.client.consume.outcomes import Reject as Reject
+    from cometmq.client.consume.outcomes import Retry as Retry
+    from cometmq.client.consume.pull import PullConsumer as PullConsumer
+    from cometmq.client.consume.pull_options import Batch as Batch
+    from cometmq.client.consume.push import PushConsumer as PushConsumer
     from cometmq.client.messages import Message as Message
     from cometmq.client.messages import SendReceipt as SendReceipt
     from cometmq.client.messages import SendStatus as SendStatus
     from cometmq.client.options import StartFrom as StartFrom
-    from cometmq.client.outcomes import Outcome as Outcome
-    from cometmq.client.outcomes import Reject as Reject
-    from cometmq.client.outcomes import Retry as Retry
-    from cometmq.client.producer import Producer as Producer
-    from cometmq.client.pull import PullConsumer as PullConsumer
-    from cometmq.client.pulloptions import Batch as Batch
-    from cometmq.client.push import PushConsumer as PushConsumer
-    from cometmq.client.selectors import LeastLag as LeastLag
-    from cometmq.client.transactions import Transaction as Transaction
-    from cometmq.client.transactions import TransactionProducer as TransactionProducer
-    from cometmq.client.transactions import Tx as Tx
+    from cometmq.client.produce.hooks import SendContext as SendContext
+    from cometmq.client.produce.producer import Producer as Producer
+    from cometmq.client.produce.selectors import LeastLag as LeastLag
+    from cometmq.client.produce.transactions import Transaction as Transaction
+    from cometmq.client.produce.transactions import TransactionProducer as TransactionProducer
+    from cometmq.client.produce.transactions import Tx as Tx
     from cometmq.net.tls import ClientTls as ClientTls
     from cometmq.wire.bodies import MessageQueue as MessageQueue
 
 # Public name -> the module that has it.
 _PUBLIC = {
     "Admin": "cometmq.client.admin",
-    "Batch": "cometmq.client.pulloptions",
+    "Batch": "cometmq.client.consume.pull_options",
     "Client": "cometmq.client.client",
     "ClientTls": "cometmq.net.tls",
     "Codec": "cometmq.client.codecs",
-    "ConsumeContext": "cometmq.client.consumehooks",
-    "Consumer": "cometmq.client.iterator",
-    "Delivered": "cometmq.client.iterator",
+    "ConsumeContext": "cometmq.client.consume.hooks",
+    "Consumer": "cometmq.client.consume.iterator",
+    "Delivered": "cometmq.client.consume.iterator",
     "Lag": "cometmq.client.admin",
-    "LeastLag": "cometmq.client.selectors",
+    "LeastLag": "cometmq.client.produce.selectors",
     "Message": "cometmq.client.messages",
     "MessageQueue": "cometmq.wire.bodies",
-    "Outcome": "cometmq.client.outcomes",
-    "Producer": "cometmq.client.producer",
-    "PullConsumer": "cometmq.client.pull",
-    "PushConsumer": "cometmq.client.push",
-    "Reject": "cometmq.client.outcomes",
-    "Retry": "cometmq.client.outcomes",
-    "SendContext": "cometmq.client.hooks",
+    "Outcome": "cometmq.client.consume.outcomes",
+    "Producer": "cometmq.client.produce.producer",
+    "PullConsumer": "cometmq.client.consume.pull",
+    "PushConsumer": "cometmq.client.consume.push",
+    "Reject": "cometmq.client.consume.outcomes",
+    "Retry": "cometmq.client.consume.outcomes",
+    "SendContext": "cometmq.client.produce.hooks",
     "SendReceipt": "cometmq.client.messages",
     "SendStatus": "cometmq.client.messages",
     "StartFrom": "cometmq.client.options",
-    "Transaction": "cometmq.client.transactions",
-    "TransactionProducer": "cometmq.client.transactions",
-    "Tx": "cometmq.client.transactions",
+    "Transaction": "cometmq.client.produce.transactions",
+    "TransactionProducer": "cometmq.client.produce.transactions",
+    "Tx": "cometmq.client.produce.transactions",
     "bytes_codec": "cometmq.client.codecs",
     "json_codec": "cometmq.client.codecs",
     "text_codec": "cometmq.client.codecs",

@@ -27,8 +27,8 @@ from cometmq.wire.codes import Request
 from cometmq.wire.command import Command, encode, reply
 from cometmq.wire.compression import compress
 from cometmq.wire.frame import FrameSplitter
-from cometmq.wire.message import StoredMessage
-from cometmq.wire.sysflag import COMPRESSED, COMPRESSION_LZ4, COMPRESSION_ZLIB, COMPRESSION_ZSTD
+from cometmq.wire.record.message import StoredMessage
+from cometmq.wire.record.sysflag import COMPRESSED, COMPRESSION_LZ4, COMPRESSION_ZLIB, COMPRESSION_ZSTD
 from tests.attack.broker_attacks import colliding_keys
 from tests.attack.corpus import OUTCOMES, PATIENCE_S, ROOT, SOAK, Outcome
 

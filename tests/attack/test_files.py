@@ -225,7 +225,7 @@ def test_the_reader_of_stores_ends_with_rows_or_an_error(tmp_path: Path, spoil: 
 import re, sys
 from cometmq.errors import CometError
 from cometmq.spark.columns import COLUMNS
-from cometmq.spark.storefiles import StoreReader
+from cometmq.spark.stores.source import StoreReader
 peak_kib = 0
 for bad in ("fail", "skip"):
     for split in ("queue", "log"):
@@ -317,9 +317,9 @@ def archive_at(folder: Path, content: bytes) -> Path:
 
 @pytest.mark.parametrize("kind", BROKEN)
 def test_a_hostile_manifest_is_refused_by_all_that_read_it(tmp_path: Path, kind: str) -> None:
-    from cometmq.spark.archive import ArchiveReader
     from cometmq.spark.columns import COLUMNS
-    from cometmq.spark.lake import Lake, live_paths
+    from cometmq.spark.lake.archive import Lake, live_paths
+    from cometmq.spark.lake.source import ArchiveReader
 
     for number, content in enumerate(BROKEN[kind]):
         folder = tmp_path / str(number)
@@ -342,7 +342,7 @@ def test_a_hostile_manifest_is_refused_by_all_that_read_it(tmp_path: Path, kind:
 
 
 def test_a_manifest_that_is_too_large_is_not_read(tmp_path: Path) -> None:
-    from cometmq.spark.lake import MANIFEST_BYTES_MAX, Lake
+    from cometmq.spark.lake.archive import MANIFEST_BYTES_MAX, Lake
 
     root = archive_at(tmp_path, b"")
     grow(root / "manifest" / "q" / "0000000000.json", 1 << 40)
@@ -351,7 +351,7 @@ def test_a_manifest_that_is_too_large_is_not_read(tmp_path: Path) -> None:
 
 
 def test_a_plan_of_a_replay_and_keys_of_a_search_stay_below_the_archive(tmp_path: Path) -> None:
-    from cometmq.spark.lake import Lake
+    from cometmq.spark.lake.archive import Lake
     from cometmq.spark.pipelines.replay import _planned
     from cometmq.spark.pipelines.search import _read_filter
 
@@ -375,7 +375,7 @@ STRANGE_BROKERS = ("../../../../evil", "/evil", "a/b", "..", ".", "a\0b", "a\nb"
 @pytest.mark.parametrize("broker", STRANGE_BROKERS)
 def test_a_broker_of_any_name_is_archived_below_the_root(tmp_path: Path, broker: str) -> None:
     from cometmq.spark.columns import COLUMNS
-    from cometmq.spark.offsets import Queue, Range
+    from cometmq.spark.live.offsets import Queue, Range
     from cometmq.spark.pipelines.archive import _Write
 
     write = _Write(str(tmp_path), {}, tuple(COLUMNS), "q", 0)
@@ -389,7 +389,7 @@ def test_a_broker_of_any_name_is_archived_below_the_root(tmp_path: Path, broker:
 @pytest.mark.parametrize("topic", ["../../evil", "/evil", "a/b", "..", ".", "", "a\0b", "t" * 300])
 def test_a_topic_that_is_no_name_makes_no_directory(tmp_path: Path, topic: str) -> None:
     """Names of topics come out of records in a store, which a peer may have written."""
-    from cometmq.spark.lake import data_path
+    from cometmq.spark.lake.archive import data_path
 
     with pytest.raises(StoreError, match="cannot be a directory"):
         data_path(topic, "2026-01-01", "x.parquet")
@@ -400,7 +400,7 @@ def test_a_topic_that_is_no_name_makes_no_directory(tmp_path: Path, topic: str) 
 def test_times_of_messages_far_apart_are_dealt_with_one_by_one() -> None:
     import pyarrow as pa
 
-    from cometmq.spark.lakewriting import by_day
+    from cometmq.spark.lake.parquet_writer import by_day
 
     times = [0, 1 << 62, -(1 << 62), 86_400_000_000, 5, -(1 << 63), (1 << 63) - 1]
     batch = pa.RecordBatch.from_arrays([pa.array(times, pa.timestamp("us"))], ["storeTimestamp"])
@@ -442,9 +442,9 @@ def test_hostile_parquet_is_an_error_with_the_name_of_the_file(tmp_path: Path) -
     code = """
 import resource, sys
 from cometmq.errors import StoreError
-from cometmq.spark.archive import ArchiveReader, FilesPartition
+from cometmq.spark.lake.source import ArchiveReader, FilesPartition
 from cometmq.spark.columns import chosen
-from cometmq.spark.lake import Lake
+from cometmq.spark.lake.archive import Lake
 for path in sys.argv[1:]:
     reader = ArchiveReader({"root": "."}, tuple(chosen(["topic", "queueId", "body"])))
     try:

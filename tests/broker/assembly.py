@@ -5,13 +5,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cometmq.broker.config import BrokerConfig
-from cometmq.broker.groups import Groups
-from cometmq.broker.locks import QueueLocks
-from cometmq.broker.offsets import Offsets
-from cometmq.broker.propertyfilters import PropertyFilters
-from cometmq.broker.sessions import Consumers, Producers
-from cometmq.broker.stats import Stats
-from cometmq.broker.topics import Topics
+from cometmq.broker.consume.locks import QueueLocks
+from cometmq.broker.consume.offsets import Offsets
+from cometmq.broker.consume.property_filters import PropertyFilters
+from cometmq.broker.consume.sessions import Consumers, Producers
+from cometmq.broker.stats.stats import Stats
+from cometmq.broker.tables.groups import Groups
+from cometmq.broker.tables.topics import Topics
 from cometmq.clock import ManualClock
 from cometmq.errors import SendFailed
 from cometmq.store.disk import File

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from cometmq.broker import live
+from cometmq.broker.admin import settings as live
 from cometmq.broker.server import Broker
 from cometmq.clock import Clock, ManualClock
 from cometmq.wire.bodies import Body, ConsumerData, HeartbeatData, ProducerData, SubscriptionData

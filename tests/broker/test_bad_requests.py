@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cometmq.broker.handlers import HANDLERS
+from cometmq.broker.routes import HANDLERS
 from cometmq.clock import ManualClock
 from cometmq.wire.codes import REQUEST_NAMES, RESPONSE_NAMES, Request, Response
 from cometmq.wire.command import Command, request

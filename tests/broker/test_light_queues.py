@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from cometmq.clock import ManualClock
-from cometmq.wire import properties
 from cometmq.wire.bodies import SubscriptionGroupConfig
 from cometmq.wire.codes import Request
-from tests.broker.test_popping import Popper
+from cometmq.wire.record import properties
+from tests.broker.pop.test_popping import Popper
 from tests.support.aio import run
 from tests.support.brokers import Peer, add_topic, running_broker, stored
 

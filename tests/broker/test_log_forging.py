@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from cometmq.broker.handlers import HANDLERS as BROKER_HANDLERS
-from cometmq.loglines import CHARS_MAX, OneLine, one_line
+from cometmq.broker.routes import HANDLERS as BROKER_HANDLERS
+from cometmq.log_lines import CHARS_MAX, OneLine, one_line
 from cometmq.nameserver.handlers import HANDLERS as NAME_SERVER_HANDLERS
 from cometmq.wire.bodies import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
 from cometmq.wire.codes import Request
 from cometmq.wire.command import JSON, ROCKETMQ, request
-from cometmq.wire.json_writer import dumps
+from cometmq.wire.fastjson.writer import dumps
 from tests.attack.corpus import Link
 from tests.broker.processes import broker_process
 from tests.nameserver.support import process, registration

@@ -19,7 +19,7 @@ from cometmq.net.connection import Connection
 from cometmq.net.dispatch import Dispatcher, Family
 from cometmq.net.server import Server
 from cometmq.store.disk import OsDisk
-from cometmq.store.fakedisk import FakeDisk
+from cometmq.store.fake_disk import FakeDisk
 from cometmq.wire.codes import Request
 from cometmq.wire.command import Command, reply
 from tests.support.aio import run, settle

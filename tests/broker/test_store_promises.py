@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cometmq.store.fakedisk import FakeDisk
+from cometmq.store.fake_disk import FakeDisk
 from cometmq.wire.codes import Request, Response
 from cometmq.wire.command import request
 from tests.broker.processes import READY, broker_process, small

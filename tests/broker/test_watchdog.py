@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cometmq.broker.overload import LoopWatch
+from cometmq.broker.admission import LoopWatch
 from cometmq.broker.watchdog import FILES_MAX, STALL_S, Watchdog
 from cometmq.clock import SystemClock
 from tests.support.aio import run

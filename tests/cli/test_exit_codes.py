@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from cometmq.cli import failures
-from cometmq.cli.arguments import Verb
 from cometmq.cli.main import COMMANDS
+from cometmq.cli.shared import failures
+from cometmq.cli.shared.arguments import Verb
 from cometmq.testing import SyncCluster
 from cometmq.wire.command import encode
 from tests.cli.conftest import Comet

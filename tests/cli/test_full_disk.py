@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from cometmq.cli import failures
+from cometmq.cli.shared import failures
 from tests.support.small_disk import run_on_small_disk
 
 FILL = """

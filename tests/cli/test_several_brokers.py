@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from cometmq.broker import live
+from cometmq.broker.admin import settings
 from cometmq.cli.broker import own_settings
 
 
@@ -14,7 +14,7 @@ def test_each_broker_has_its_own_log_and_ports(tmp_path: Path) -> None:
         "storePathRootDir": str(tmp_path / "store"),
         "storePathCommitLog": f"{tmp_path}/one,{tmp_path}/two",
     }
-    first, second = (own_settings(live.load(texts), number) for number in range(2))
+    first, second = (own_settings(settings.load(texts), number) for number in range(2))
     assert second == {
         "brokerName": "b-1",
         "listenPort": "10921",
@@ -27,6 +27,6 @@ def test_each_broker_has_its_own_log_and_ports(tmp_path: Path) -> None:
 
 
 def test_what_the_file_does_not_set_follows_from_the_directory(tmp_path: Path) -> None:
-    own = own_settings(live.load({"brokerName": "b", "storePathRootDir": str(tmp_path)}), 0)
+    own = own_settings(settings.load({"brokerName": "b", "storePathRootDir": str(tmp_path)}), 0)
     assert "storePathCommitLog" not in own
     assert "haListenPort" not in own

@@ -13,8 +13,8 @@ import pytest
 from cometmq.cli.store import main
 from cometmq.clock import ManualClock
 from cometmq.store.disk import OsDisk
-from cometmq.store.puts import AppendRequest
-from cometmq.wire.sysflag import TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+from cometmq.store.log.append import AppendRequest
+from cometmq.wire.record.sysflag import TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from tests.support.golden import StoreName, copy_golden_store, golden_messages, golden_store
 from tests.support.whole_store import open_store
 

@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 
-from cometmq.cli import output, progress
-from cometmq.cli.arguments import duration, joined_moments, size
 from cometmq.cli.context import resolve
 from cometmq.cli.doctor import masked
 from cometmq.cli.explain import CODES
-from cometmq.cli.histogram import Histogram
-from cometmq.cli.moments import bytes_text, moment_ms, span_text
+from cometmq.cli.shared import output, progress
+from cometmq.cli.shared.arguments import duration, joined_moments, size
+from cometmq.cli.shared.histogram import Histogram
+from cometmq.cli.shared.times import bytes_text, moment_ms, span_text
 from cometmq.clock import ManualClock
 from cometmq.errors import ConfigError
 from cometmq.store.disk import OsDisk
-from cometmq.store.puts import AppendRequest
+from cometmq.store.log.append import AppendRequest
 from cometmq.wire.codes import Response
 from tests.cli.conftest import Comet
 from tests.support.golden import copy_golden_store

@@ -18,12 +18,12 @@ from typing import Any
 import pytest
 
 from cometmq.client.client import Client
-from cometmq.client.hooks import SendContext
+from cometmq.client.consume.outcomes import Retry
+from cometmq.client.consume.push import PushConsumer
 from cometmq.client.messages import Message
 from cometmq.client.options import StartFrom
-from cometmq.client.outcomes import Retry
-from cometmq.client.producer import Producer
-from cometmq.client.push import PushConsumer
+from cometmq.client.produce.hooks import SendContext
+from cometmq.client.produce.producer import Producer
 from cometmq.errors import CometError
 from cometmq.testing import Cluster
 from tests.compat.harness.remoting import create_topic

@@ -6,7 +6,7 @@ from typing import Any, get_type_hints
 
 import pytest
 
-from cometmq.broker.live import load
+from cometmq.broker.admin.settings import load
 from cometmq.client.client import Client
 from cometmq.client.options import (
     MIB,

@@ -7,10 +7,10 @@ import pytest
 
 from cometmq.client.client import Client
 from cometmq.client.messages import Message
+from cometmq.client.produce.transactions import Tx
 from cometmq.client.traces import ConsumeTrace, Tracer, pack
-from cometmq.client.transactions import Tx
 from cometmq.clock import ManualClock
-from cometmq.wire.properties import decode
+from cometmq.wire.record.properties import decode
 from tests.support.aio import run, settle
 from tests.support.brokers import stored
 from tests.support.clusters import RealCluster, accept, idle, real_cluster, scripted_cluster

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cometmq.broker.server import Broker
-from cometmq.store.puts import AppendRequest
+from cometmq.store.log.append import AppendRequest
 from cometmq.store.results import PutResult, PutStatus
 from tests.compat.harness.servers import CometNameServer
 from tests.compat.harness.shell import JavaShell

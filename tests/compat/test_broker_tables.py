@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from cometmq import statefile
-from cometmq.broker.attributes import GROUP_ATTRIBUTES, TOPIC_ATTRIBUTES, Attribute
-from cometmq.broker.saving import Saved
+from cometmq import state_file
+from cometmq.broker.tables.attributes import GROUP_ATTRIBUTES, TOPIC_ATTRIBUTES, Attribute
+from cometmq.broker.tables.saving import Saved
 from cometmq.wire.bodies import GroupRetryPolicy, GroupSubscription, SubscriptionGroupConfig, TopicConfig
 from tests.broker.assembly import Assembly
 from tests.compat.harness.shell import JavaShell
@@ -60,7 +60,7 @@ READ_OFFSETS = """
 
 
 def read_by_java(java: JavaShell, snippet: str, state: Saved, path: Path) -> list[dict[str, Any]]:
-    statefile.save(path, state.snapshot()())
+    state_file.save(path, state.snapshot()())
     rows: list[dict[str, Any]] = java.run(snippet, path).rows
     return rows
 

@@ -11,7 +11,7 @@ import pytest
 
 from cometmq import Client, Message, Reject, StartFrom
 from cometmq.client.admin import Admin, Move
-from cometmq.client.pull import PullConsumer
+from cometmq.client.consume.pull import PullConsumer
 from cometmq.errors import BrokerError, NoRoute, NotFound
 from tests.compat.conftest import Cluster
 from tests.conftest import run

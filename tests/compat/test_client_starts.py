@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from cometmq import Client, Message, StartFrom
-from cometmq.client.push import PushConsumer
+from cometmq.client.consume.push import PushConsumer
 from tests.compat.harness.processes import wait_until
 from tests.compat.harness.remoting import call, create_group, create_topic
 from tests.compat.harness.servers import MAKES

@@ -9,7 +9,7 @@ import pytest
 from cometmq.client.client import Client
 from cometmq.client.messages import Message
 from cometmq.client.options import StartFrom
-from cometmq.client.transactions import Tx
+from cometmq.client.produce.transactions import Tx
 from tests.compat.conftest import Cluster
 from tests.compat.harness.admin import MqAdmin
 from tests.compat.harness.processes import wait_until

@@ -18,8 +18,8 @@ import pytest
 
 from cometmq.clock import SystemClock
 from cometmq.store.disk import OsDisk
+from cometmq.store.log.append import AppendRequest
 from cometmq.store.options import StoreOptions
-from cometmq.store.puts import AppendRequest
 from cometmq.store.replication.links import BACKLOG_BYTES
 from cometmq.store.store import Store
 from tests.compat.harness import remoting

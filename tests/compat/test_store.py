@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 
 from cometmq.store.store import Store
-from cometmq.wire.message_id import encode_offset_id, offset_id_prefix
-from cometmq.wire.properties import decode
+from cometmq.wire.record.message_id import encode_offset_id, offset_id_prefix
+from cometmq.wire.record.properties import decode
 from tests.compat.harness import remoting
 from tests.compat.harness.admin import MqAdmin
 from tests.compat.harness.directory import (

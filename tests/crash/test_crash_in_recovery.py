@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from cometmq.clock import ManualClock
-from cometmq.store.fakedisk import FakeDisk
+from cometmq.store.fake_disk import FakeDisk
 from cometmq.store.store import Store
 from tests.support.logs import message
 from tests.support.parts import files_below

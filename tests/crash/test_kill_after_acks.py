@@ -32,8 +32,8 @@ from cometmq.errors import CometError
 from cometmq.wire.bodies import SubscriptionGroupConfig
 from cometmq.wire.codes import Request
 from cometmq.wire.command import Command
-from cometmq.wire.message import decode_records
-from cometmq.wire.message_id import decode_offset_id
+from cometmq.wire.record.message import decode_records
+from cometmq.wire.record.message_id import decode_offset_id
 from tests.broker.processes import Process, broker_process
 from tests.support.aio import run
 from tests.support.brokers import Peer, batch_request

@@ -18,11 +18,11 @@ from typing import Any
 import pytest
 
 from cometmq.clock import ManualClock
-from cometmq.store.fakedisk import FakeDisk
-from cometmq.store.puts import AppendRequest
+from cometmq.store.fake_disk import FakeDisk
+from cometmq.store.log.append import AppendRequest
 from cometmq.store.results import PutResult, PutStatus
 from cometmq.store.store import Store
-from cometmq.wire.batch import encode_batch
+from cometmq.wire.record.batch import encode_batch
 from tests.support.whole_store import ROOT, open_store, read_queue
 
 IMAGES = int(os.environ.get("COMETMQ_CRASH_IMAGES", "20000" if os.environ.get("COMETMQ_SOAK") else "300"))

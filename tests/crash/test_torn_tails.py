@@ -10,19 +10,19 @@ from typing import Any
 
 import pytest
 
-from cometmq import statefile
+from cometmq import state_file
 from cometmq.clock import ManualClock
 from cometmq.errors import WireError
-from cometmq.store.fakedisk import SECTOR_BYTES, FakeDisk
-from cometmq.store.puts import AppendRequest
+from cometmq.store.fake_disk import SECTOR_BYTES, FakeDisk
+from cometmq.store.log.append import AppendRequest
 from cometmq.store.results import PutStatus
 from cometmq.store.store import Store
-from cometmq.wire import json_reader
-from cometmq.wire.batch import encode_batch
-from cometmq.wire.message import StoredMessage, decode_record
-from cometmq.wire.properties import decode, encode
-from cometmq.wire.scan import BLANK, OK, scan_record
-from cometmq.wire.sysflag import (
+from cometmq.wire.fastjson import reader
+from cometmq.wire.record.batch import encode_batch
+from cometmq.wire.record.message import StoredMessage, decode_record
+from cometmq.wire.record.properties import decode, encode
+from cometmq.wire.record.scan import BLANK, OK, scan_record
+from cometmq.wire.record.sysflag import (
     COMPRESSED,
     INNER_BATCH,
     NEEDS_UNWRAP,
@@ -296,7 +296,7 @@ def test_the_checkpoint_cut_at_every_byte(flush_after: int) -> None:
 
 def loads(content: bytes) -> Any:
     try:
-        return json_reader.loads(content)
+        return reader.loads(content)
     except WireError as error:
         raise ValueError(str(error)) from None
 
@@ -306,14 +306,14 @@ def test_a_json_table_cut_at_every_byte_or_with_any_sector_zeroed_is_the_new_one
     path = Path(f"{ROOT}/config/consumerOffset.json")
     old = b'{"offsetTable":{"TopicA@group":{0:1,1:2}},"filler":"' + b"o" * 1500 + b'"}'
     new = b'{"offsetTable":{"TopicA@group":{0:5,1:9}},"filler":"' + b"n" * 1500 + b'"}'
-    statefile.save(path, old, disk)
-    statefile.save(path, new, disk)
-    values = [statefile.load(path, loads, disk)]
+    state_file.save(path, old, disk)
+    state_file.save(path, new, disk)
+    values = [state_file.load(path, loads, disk)]
     for cut_at in range(len(new) + 1):
         image = disk.kill()
         image.remove(str(path))
         image.open(str(path), cut_at, create=True, allocate=False).pwrite(0, new[:cut_at])
-        loaded = statefile.load(path, loads, image)
+        loaded = state_file.load(path, loads, image)
         assert loaded is not None
         assert loaded["offsetTable"]["TopicA@group"] in ({0: 5, 1: 9}, {0: 1, 1: 2}), cut_at
         if loaded not in values:
@@ -322,5 +322,5 @@ def test_a_json_table_cut_at_every_byte_or_with_any_sector_zeroed_is_the_new_one
         image = disk.kill()
         file = image.open(str(path), -1, create=False, allocate=False)
         file.pwrite(begin, bytes(min(SECTOR_BYTES, len(new) - begin)))
-        assert statefile.load(path, loads, image) in values, begin
+        assert state_file.load(path, loads, image) in values, begin
     assert len(values) == 2

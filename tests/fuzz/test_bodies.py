@@ -10,8 +10,8 @@ from cometmq.errors import WireError
 from cometmq.wire import bodies
 from cometmq.wire.bodies import Body, RegisterBrokerBody
 from cometmq.wire.command import decode
+from cometmq.wire.fastjson.dialect import loads
 from cometmq.wire.headers import REQUEST_HEADERS, HeaderError
-from cometmq.wire.json_dialect import loads
 from tests.support.golden import golden_frames
 
 INPUTS = int(os.environ.get("COMETMQ_FUZZ_BODIES", "20000"))

@@ -9,13 +9,13 @@ import random
 import struct
 
 from cometmq.errors import WireError
-from cometmq.wire.batch import encode_batch, split_batch
 from cometmq.wire.compression import decompress
-from cometmq.wire.message import decode_record, decode_records, encode_blank
-from cometmq.wire.plainscan import PlainScan
-from cometmq.wire.properties import decode, find
-from cometmq.wire.record_crc import reserve_crc
-from cometmq.wire.scan import BAD, HALF, OK, scan_record
+from cometmq.wire.record.batch import encode_batch, split_batch
+from cometmq.wire.record.crc import reserve_crc
+from cometmq.wire.record.message import decode_record, decode_records, encode_blank
+from cometmq.wire.record.plain_scan import PlainScan
+from cometmq.wire.record.properties import decode, find
+from cometmq.wire.record.scan import BAD, HALF, OK, scan_record
 from tests.support.golden import golden_commitlog, golden_frames, golden_records
 from tests.support.records import SCANNED
 

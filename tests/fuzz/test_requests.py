@@ -16,7 +16,7 @@ import re
 from collections import Counter
 from pathlib import Path
 
-from cometmq.broker.handlers import HANDLERS
+from cometmq.broker.routes import HANDLERS
 from cometmq.broker.server import Broker
 from cometmq.clock import ManualClock
 from cometmq.errors import WireError

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from cometmq.clock import Clock
-from cometmq.nameserver import live
+from cometmq.nameserver import settings as live
 from cometmq.nameserver.server import NameServer
 from cometmq.wire.bodies import DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigTable, TopicRoute
 from cometmq.wire.codes import Request

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cometmq import statefile
+from cometmq import state_file
 from cometmq.errors import RequestError, StoreError
 from cometmq.nameserver import kv
 from cometmq.nameserver.kv import KeyValues
@@ -86,7 +86,7 @@ def test_a_caller_that_goes_away_leaves_file_and_table_alike(tmp_path: Path, mon
     path = tmp_path / "kvConfig.json"
     values = opened(path)
     saving, go_on = threading.Event(), threading.Event()
-    save = statefile.save
+    save = state_file.save
 
     def wait_and_save(path: Path, content: bytes) -> None:
         saving.set()
@@ -94,7 +94,7 @@ def test_a_caller_that_goes_away_leaves_file_and_table_alike(tmp_path: Path, mon
         save(path, content)
 
     async def main() -> None:
-        monkeypatch.setattr(statefile, "save", wait_and_save)
+        monkeypatch.setattr(state_file, "save", wait_and_save)
         leaving = asyncio.ensure_future(values.put("ns", "first", "v"))
         await asyncio.to_thread(saving.wait)
         leaving.cancel()
@@ -110,13 +110,13 @@ def test_a_caller_that_goes_away_leaves_file_and_table_alike(tmp_path: Path, mon
 def test_readers_see_a_change_only_when_it_is_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     values = opened(tmp_path / "kvConfig.json")
     seen_while_saving: list[str | None] = []
-    save = statefile.save
+    save = state_file.save
 
     def look_and_save(path: Path, content: bytes) -> None:
         seen_while_saving.append(values.get("ns", "k"))
         save(path, content)
 
-    monkeypatch.setattr(statefile, "save", look_and_save)
+    monkeypatch.setattr(state_file, "save", look_and_save)
     run(values.put("ns", "k", "v"))
     assert seen_while_saving == [None]
     assert values.get("ns", "k") == "v"

@@ -13,7 +13,7 @@ import pytest
 from cometmq import Client
 from cometmq.client.options import ClientKeywords
 from cometmq.errors import ConfigError
-from cometmq.spark.java import java_home
+from cometmq.spark.runtime.java import java_home
 from cometmq.testing import SyncCluster
 from tests.conftest import unavailable
 

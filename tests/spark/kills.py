@@ -3,8 +3,9 @@
     python -m tests.spark.kills 7            one seed
     python -m tests.spark.kills 0 30         seeds 0 to 29
 
-A seed says what is run, at which point (`cometmq.spark.faults`), for which time, and who dies. 54 seeds in a row have
-each pipeline with each point and each victim; 18 have every two of the three. Whoever comes to the point waits there.
+A seed says what is run, at which point (`cometmq.spark.kill_points`), for which time, and who dies. 54 seeds in a row
+have each pipeline with each point and each victim; 18 have every two of the three. Whoever comes to the point waits
+there.
 Then the checkpoint, the target and what makes a batch count are looked at: they must say the same as the name of the
 point. Then the victim is killed with SIGKILL. Pipelines run in a driver that takes jobs line by line, so that only its
 own death costs a new one; a job that fails, or whose driver died, is given again until it is through.
@@ -27,7 +28,7 @@ from queue import Empty
 from typing import Any, Final
 
 from cometmq.errors import NoRoute
-from cometmq.spark.offsets import from_dict
+from cometmq.spark.live.offsets import from_dict
 from tests.spark.conftest import fill
 from tests.spark.victims import Driver, Servers, kill_broker, kill_worker
 
@@ -299,7 +300,7 @@ def _archive_now(range_: Range, topic: str, place: Path, query: str, batch: int)
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from cometmq.spark.lake import Lake
+    from cometmq.spark.lake.archive import Lake
 
     rows = 0
     for path in (place / "data").glob(f"**/part-{query}-{batch}-*.parquet"):
@@ -320,7 +321,7 @@ def _sink_now(range_: Range, topic: str, place: Path, query: str, batch: int) ->
 
 
 def _mirror_now(range_: Range, topic: str, place: Path, query: str, batch: int) -> tuple[int, bool]:
-    from cometmq.spark.pipelines.mirrortable import Table
+    from cometmq.spark.pipelines.mirror_table import Table
 
     return len(range_.target.messages(topic)), Table(place).is_published(query, batch)
 
@@ -346,7 +347,7 @@ def _identities(cluster: Servers, topic: str) -> dict[tuple[str, int, int], tupl
 def check_archive(range_: Range, topic: str, place: Path) -> None:
     import pyarrow.parquet as pq
 
-    from cometmq.spark.lake import live_paths
+    from cometmq.spark.lake.archive import live_paths
 
     rows = [row for path in live_paths(place) for row in pq.read_table(path, partitioning=None).to_pylist()]
     found = Counter((row["brokerName"], row["queueId"], row["queueOffset"]) for row in rows)
@@ -368,8 +369,8 @@ def check_sink(range_: Range, topic: str, place: Path) -> None:
 
 
 def check_mirror(range_: Range, topic: str, place: Path) -> None:
-    from cometmq.spark.offsets import Queue
-    from cometmq.spark.pipelines.mirrortable import Table
+    from cometmq.spark.live.offsets import Queue
+    from cometmq.spark.pipelines.mirror_table import Table
 
     wanted = {f"A/{topic}/{b}/{q}/{o}": body for (b, q, o), (body, _) in _identities(range_.source, topic).items()}
     messages = range_.target.messages(topic)

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from cometmq.errors import ConfigError
-from cometmq.spark.java import java_home
+from cometmq.spark.runtime.java import java_home
 from cometmq.testing import SyncCluster
 from tests.compat.harness.build import MAKE_TIMEOUT_S, ToolMissing, once, run_tool
 from tests.conftest import unavailable

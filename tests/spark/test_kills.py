@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from cometmq.errors import ConfigError
-from cometmq.spark.java import java_home
+from cometmq.spark.runtime.java import java_home
 from tests.conftest import unavailable
 from tests.spark.kills import PIPELINES, POINTS, VICTIMS, Fault, Range
 

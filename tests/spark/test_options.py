@@ -19,24 +19,24 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, Rea
 from cometmq.errors import CometError, ConfigError
 from cometmq.names import SCHEDULE_TOPIC, is_system_topic
 from cometmq.spark import attach
-from cometmq.spark.archive import ArchiveReader
-from cometmq.spark.lake import Lake, LakeFile, Manifest, write_parquet
-from cometmq.spark.offsets import Positions, Queue, from_dict
+from cometmq.spark.lake.archive import Lake, LakeFile, Manifest, write_parquet
+from cometmq.spark.lake.source import ArchiveReader
+from cometmq.spark.live.offsets import Positions, Queue, from_dict
+from cometmq.spark.live.reading import DataLoss
+from cometmq.spark.live.remote import close_all, remote
+from cometmq.spark.live.sink import BatchWriter, Task
+from cometmq.spark.live.source import CometReader, source_options
+from cometmq.spark.live.starting import is_wanted, queues_of
+from cometmq.spark.live.stream import CometStreamReader
+from cometmq.spark.live.topics import LEDGER_TOPIC
 from cometmq.spark.options import Options
-from cometmq.spark.reading import DataLoss
-from cometmq.spark.remote import close_all, remote
-from cometmq.spark.sink import BatchWriter, Task
-from cometmq.spark.source import CometReader, source_options
-from cometmq.spark.starting import is_wanted, queues_of
-from cometmq.spark.storefiles import OPTIONS as STORE_OPTIONS
-from cometmq.spark.storefiles import StoreReader, wanted_topics
-from cometmq.spark.stream import CometStreamReader
-from cometmq.spark.topics import LEDGER_TOPIC
+from cometmq.spark.stores.source import OPTIONS as STORE_OPTIONS
+from cometmq.spark.stores.source import StoreReader, wanted_topics
 from cometmq.testing import SyncCluster
 from tests.conftest import run
 from tests.nameserver.support import nameserver
 from tests.spark.conftest import fill
-from tests.spark.test_source import numbers
+from tests.spark.live.test_source import numbers
 from tests.support.certificates import authority, pair
 from tests.support.golden import golden_messages, golden_store
 

@@ -10,9 +10,9 @@ import pytest
 from cometmq.clock import ManualClock, SystemClock
 from cometmq.store.background import Background
 from cometmq.store.disk import OsDisk
-from cometmq.store.fakedisk import FakeDisk
-from cometmq.store.flush import Callback
-from cometmq.store.puts import AppendRequest
+from cometmq.store.fake_disk import FakeDisk
+from cometmq.store.log.append import AppendRequest
+from cometmq.store.log.flush import Callback
 from cometmq.store.results import GetStatus, PutResult, PutStatus
 from cometmq.store.store import Store
 from cometmq.store.workers import Act, InlineWorker

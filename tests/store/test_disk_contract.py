@@ -11,7 +11,7 @@ import pytest
 
 from cometmq.errors import StoreError
 from cometmq.store.disk import Disk, OsDisk
-from cometmq.store.fakedisk import FakeDisk
+from cometmq.store.fake_disk import FakeDisk
 
 
 @pytest.fixture(params=["os", "fake"])

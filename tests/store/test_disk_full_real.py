@@ -24,7 +24,7 @@ def test_a_full_disk_refuses_puts_and_loses_nothing_also_when_the_store_crashes_
 CUT_A_SPARSE_SEGMENT = """
 import os, sys
 from cometmq.store.disk import OsDisk
-from cometmq.store.segments import Segments
+from cometmq.store.log.segments import Segments
 directory = sys.argv[1] + "/commitlog"
 os.mkdir(directory)
 path = directory + "/" + "0" * 20

@@ -14,7 +14,7 @@ import os, sys
 from cometmq.clock import ManualClock
 from cometmq.store.disk import OsDisk
 from cometmq.store.options import StoreOptions
-from cometmq.store.puts import AppendRequest
+from cometmq.store.log.append import AppendRequest
 from cometmq.store.results import GetStatus, PutStatus
 from cometmq.store.store import Store
 
@@ -73,7 +73,7 @@ import os, sys
 from cometmq.clock import ManualClock
 from cometmq.store.disk import OsDisk
 from cometmq.store.options import StoreOptions
-from cometmq.store.puts import AppendRequest
+from cometmq.store.log.append import AppendRequest
 from cometmq.store.results import GetStatus, PutStatus
 from cometmq.store.store import Store
 

@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from cometmq.clock import ManualClock
-from cometmq.store.fakedisk import FakeDisk
-from cometmq.store.puts import AppendRequest
+from cometmq.store.fake_disk import FakeDisk
+from cometmq.store.log.append import AppendRequest
 from cometmq.store.results import PutStatus
 from cometmq.store.store import Store
-from cometmq.wire.batch import encode_batch
-from cometmq.wire.message import StoredMessage, decode_record, decode_records
-from cometmq.wire.properties import encode
+from cometmq.wire.record.batch import encode_batch
+from cometmq.wire.record.message import StoredMessage, decode_record, decode_records
+from cometmq.wire.record.properties import encode
 from tests.support.parts import files_below
 from tests.support.whole_store import ROOT, open_store
 

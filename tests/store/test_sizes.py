@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from cometmq.broker import live
+from cometmq.broker.admin import settings
 from cometmq.clock import ManualClock
 from cometmq.store.background import Background
-from cometmq.store.fakedisk import FakeDisk
+from cometmq.store.fake_disk import FakeDisk
 from cometmq.store.options import EXPLAINED_KEYS
 from cometmq.store.results import PutStatus
 from cometmq.store.workers import InlineWorker
@@ -61,17 +61,17 @@ WITHOUT_EFFECT = {
 
 
 def shown(*keys: str) -> dict[str, str]:
-    texts = live.load({}).texts()
+    texts = settings.load({}).texts()
     return {key: texts[key] for key in keys}
 
 
 @pytest.mark.mission("SK-01")
 def test_settings_of_files_have_rocketmqs_defaults_and_are_read_from_its_file(tmp_path: Path) -> None:
     assert shown(*FILES) == FILES
-    assert live.load({}).store_options.commitlog_dirs() == [str(Path.home() / "store" / "commitlog")]
+    assert settings.load({}).store_options.commitlog_dirs() == [str(Path.home() / "store" / "commitlog")]
     given = {"storePathRootDir": "/a", "storePathCommitLog": "/b,/c", "mappedFileSizeCommitLog": str(10 * MIB),
              "maxHashSlotNum": "10000", "maxIndexNum": "10000"}  # fmt: skip
-    options = live.load(given).store_options
+    options = settings.load(given).store_options
     assert options.commitlog_dirs() == ["/b", "/c"]
     assert (options.segment_bytes, options.index_slots, options.index_entries) == (10 * MIB, 10_000, 10_000)
 
@@ -101,7 +101,7 @@ def test_settings_of_flushing_and_memory_have_rocketmqs_defaults() -> None:
 @pytest.mark.mission("SK-02")
 def test_a_key_without_effect_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("INFO"):
-        live.load({key: FLUSH[key] for key in WITHOUT_EFFECT})
+        settings.load({key: FLUSH[key] for key in WITHOUT_EFFECT})
     for key in WITHOUT_EFFECT:
         assert sum(f"key={key} " in record.getMessage() for record in caplog.records) == 1
 
@@ -114,7 +114,7 @@ class Flushed:
         self.disk = FakeDisk(now_ms=self.clock.now_ms)
         self.calls: list[tuple[str, str]] = []
         self.disk.on_call = lambda operation, path: self.calls.append((operation, path))
-        options = live.load({key: str(value) for key, value in texts.items()}).store_options
+        options = settings.load({key: str(value) for key, value in texts.items()}).store_options
         names = ("flush_disk_type", "flush_interval_ms", "flush_pages_min", "flush_thorough_interval_ms", "flush_timed",
                  "flush_wake_on_put", "queue_flush_interval_ms", "sync_flush_timeout_ms", "warm_segments",
                  "index_enabled", "message_bytes_max", "queue_flush_pages_min")  # fmt: skip

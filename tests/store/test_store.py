@@ -13,16 +13,16 @@ from cometmq.clock import ManualClock
 from cometmq.errors import StoreError
 from cometmq.settings import read
 from cometmq.store.disk import DiskFull, OsDisk
-from cometmq.store.fakedisk import FakeDisk
-from cometmq.store.flags import FENCED, NOT_READABLE
-from cometmq.store.flush import Callback
+from cometmq.store.fake_disk import FakeDisk
+from cometmq.store.log.flush import Callback
+from cometmq.store.log.write_flags import FENCED, NOT_READABLE
 from cometmq.store.options import EXPLAINED_KEYS, StoreOptions
 from cometmq.store.results import PutStatus
 from cometmq.store.store import Store
-from cometmq.wire.batch import encode_batch
-from cometmq.wire.message import decode_record
-from cometmq.wire.message_id import decode_offset_id, encode_offset_id, offset_id_prefix
-from cometmq.wire.sysflag import TRANSACTION_PREPARED
+from cometmq.wire.record.batch import encode_batch
+from cometmq.wire.record.message import decode_record
+from cometmq.wire.record.message_id import decode_offset_id, encode_offset_id, offset_id_prefix
+from cometmq.wire.record.sysflag import TRANSACTION_PREPARED
 from tests.support.logs import message, records
 from tests.support.whole_store import ROOT, open_store, queue_bodies, read_queue
 

@@ -13,22 +13,22 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from cometmq.broker import live
-from cometmq.broker.live import LiveSettings
+from cometmq.broker.admin import settings
+from cometmq.broker.admin.settings import LiveSettings
 from cometmq.broker.server import Broker
 from cometmq.clock import Clock
 from cometmq.net.client import Client
 from cometmq.net.connection import Connection
 from cometmq.net.dispatch import Dispatcher, Family
 from cometmq.store.disk import Disk
-from cometmq.wire.batch import encode_batch
 from cometmq.wire.bodies import ConsumerData, HeartbeatData, ProducerData, SubscriptionData, TopicConfig, TopicRoute
 from cometmq.wire.codes import Request
 from cometmq.wire.command import Command, reply, request
 from cometmq.wire.hashing import java_string_hash
 from cometmq.wire.headers import PullMessage, SendMessage
-from cometmq.wire.message import StoredMessage, decode_records
-from cometmq.wire.properties import encode as encode_properties
+from cometmq.wire.record.batch import encode_batch
+from cometmq.wire.record.message import StoredMessage, decode_records
+from cometmq.wire.record.properties import encode as encode_properties
 from tests.nameserver.support import route
 from tests.support.net import RawPeer
 
@@ -55,7 +55,7 @@ def broker_settings(directory: Path, **texts: object) -> LiveSettings:
         **CALM,
         **texts,
     }
-    return live.load({key: _text(value) for key, value in given.items()})
+    return settings.load({key: _text(value) for key, value in given.items()})
 
 
 @asynccontextmanager

@@ -16,7 +16,7 @@ from typing import Any
 
 from cometmq.broker.server import Broker
 from cometmq.client.client import Client
-from cometmq.client.producer import Producer
+from cometmq.client.produce.producer import Producer
 from cometmq.clock import Clock
 from cometmq.nameserver.server import NameServer
 from cometmq.net.connection import Connection

@@ -18,10 +18,10 @@ from typing import Any
 from cometmq import Message, StartFrom
 from cometmq.broker.server import Broker
 from cometmq.client.client import Client
-from cometmq.client.member import Member
-from cometmq.client.processqueue import ProcessQueue
-from cometmq.client.producer import Producer
-from cometmq.client.push import PushConsumer
+from cometmq.client.consume.group_member import Member
+from cometmq.client.consume.process_queue import ProcessQueue
+from cometmq.client.consume.push import PushConsumer
+from cometmq.client.produce.producer import Producer
 from cometmq.clock import ManualClock
 from cometmq.wire.bodies import MessageQueue
 from cometmq.wire.codes import Request

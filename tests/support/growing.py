@@ -23,8 +23,8 @@ from typing import Any
 from cometmq.clock import SystemClock
 from cometmq.store.background import Background
 from cometmq.store.disk import OsDisk
+from cometmq.store.log.append import AppendRequest
 from cometmq.store.options import StoreOptions
-from cometmq.store.puts import AppendRequest
 from cometmq.store.results import PutStatus
 from cometmq.store.store import Store
 

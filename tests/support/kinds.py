@@ -22,13 +22,13 @@ import zlib
 from dataclasses import dataclass
 from functools import lru_cache
 
-from cometmq.store.puts import AppendRequest
+from cometmq.store.log.append import AppendRequest
 from cometmq.store.results import PutResult
 from cometmq.store.store import Store
-from cometmq.wire.batch import encode_batch, split_batch
-from cometmq.wire.message import StoredMessage
-from cometmq.wire.properties import decode, encode
-from cometmq.wire.sysflag import (
+from cometmq.wire.record.batch import encode_batch, split_batch
+from cometmq.wire.record.message import StoredMessage
+from cometmq.wire.record.properties import decode, encode
+from cometmq.wire.record.sysflag import (
     COMPRESSED,
     COMPRESSION_ZLIB,
     HOSTS_V6,

@@ -4,14 +4,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from cometmq.clock import ManualClock
-from cometmq.store.commitlog import CommitLog
-from cometmq.store.fakedisk import FakeDisk
-from cometmq.store.flags import Flags
+from cometmq.store.fake_disk import FakeDisk
+from cometmq.store.log.append import AppendRequest
+from cometmq.store.log.commit_log import CommitLog
+from cometmq.store.log.segments import Segments
+from cometmq.store.log.write_flags import Flags
 from cometmq.store.options import StoreOptions
-from cometmq.store.puts import AppendRequest
-from cometmq.store.segments import Segments
-from cometmq.wire.message import StoredMessage, decode_record
-from cometmq.wire.scan import BLANK, OK, scan_record
+from cometmq.wire.record.message import StoredMessage, decode_record
+from cometmq.wire.record.scan import BLANK, OK, scan_record
 
 ROOT = "/store"
 LOG_DIR = f"{ROOT}/commitlog"

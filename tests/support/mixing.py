@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from cometmq.errors import CometError
 from cometmq.wire.codes import Request
 from cometmq.wire.headers import CheckTransactionState
-from cometmq.wire.message import StoredMessage
-from cometmq.wire.message_id import decode_offset_id
+from cometmq.wire.record.message import StoredMessage
+from cometmq.wire.record.message_id import decode_offset_id
 from tests.support.brokers import Peer
 from tests.support.transacting import COMMIT, GROUP, ROLLBACK, HalfSent, end_request
 

@@ -4,25 +4,25 @@ from collections.abc import Iterator
 from typing import Any
 
 from cometmq.clock import ManualClock
-from cometmq.store.checkpoint import Checkpoint
-from cometmq.store.commitlog import CommitLog
-from cometmq.store.consumequeues import ConsumeQueues
 from cometmq.store.disk import Disk
-from cometmq.store.dispatch import Dispatcher, OnArrival
-from cometmq.store.fakedisk import FakeDisk
-from cometmq.store.flags import Flags
-from cometmq.store.index import Index
-from cometmq.store.lookup import Lookup
+from cometmq.store.fake_disk import FakeDisk
+from cometmq.store.log.append import AppendRequest
+from cometmq.store.log.checkpoint import Checkpoint
+from cometmq.store.log.commit_log import CommitLog
+from cometmq.store.log.recovery import Recovered, Recovery
+from cometmq.store.log.retention import Retention
+from cometmq.store.log.segments import Segments
+from cometmq.store.log.write_flags import Flags
 from cometmq.store.options import StoreOptions
-from cometmq.store.puts import AppendRequest
-from cometmq.store.reading import Reading
-from cometmq.store.recovery import Recovered, Recovery
+from cometmq.store.queues.consume_queues import ConsumeQueues
+from cometmq.store.queues.dispatch import Dispatcher, OnArrival
+from cometmq.store.queues.index import Index
+from cometmq.store.queues.lookup import Lookup
+from cometmq.store.queues.reading import Reading
 from cometmq.store.results import PutResult, PutStatus
-from cometmq.store.retention import Retention
-from cometmq.store.segments import Segments
-from cometmq.wire.batch import encode_batch
-from cometmq.wire.message import StoredMessage, decode_records
-from cometmq.wire.properties import encode
+from cometmq.wire.record.batch import encode_batch
+from cometmq.wire.record.message import StoredMessage, decode_records
+from cometmq.wire.record.properties import encode
 
 ROOT = "/store"
 SMALL: dict[str, Any] = {

@@ -9,8 +9,8 @@ from cometmq.store.disk import OsDisk
 from cometmq.store.options import StoreOptions
 from cometmq.store.results import GetResult, GetStatus
 from cometmq.store.store import Store
-from cometmq.wire.message import StoredMessage, decode_record, decode_records
-from cometmq.wire.properties import decode
+from cometmq.wire.record.message import StoredMessage, decode_record, decode_records
+from cometmq.wire.record.properties import decode
 from tests.support import kinds
 
 EVER = (0, 1 << 60)

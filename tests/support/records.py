@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from hypothesis import strategies as st
 
 from cometmq.wire.hashing import crc31
-from cometmq.wire.message import encode_host, encode_record, encode_topic
+from cometmq.wire.record.message import encode_host, encode_record, encode_topic
 
 # Written by RocketMQ 5.5.0.
 GOLDEN_RECORD = bytes.fromhex(

@@ -15,9 +15,9 @@ from typing import Any
 
 from cometmq.clock import ManualClock
 from cometmq.errors import StoreError, WireError
-from cometmq.store.fakedisk import FakeDisk
-from cometmq.store.flush import FlushWork
-from cometmq.store.puts import AppendRequest
+from cometmq.store.fake_disk import FakeDisk
+from cometmq.store.log.append import AppendRequest
+from cometmq.store.log.flush import FlushWork
 from cometmq.store.replication.links import Link
 from cometmq.store.replication.master import Master
 from cometmq.store.replication.replica import LONG_FRAME_BYTES, Diverged, Replica

@@ -2,18 +2,18 @@
 
 from typing import Any
 
-from cometmq.broker.timers import Timers
+from cometmq.broker.delayed.timers import Timers
 from cometmq.clock import ManualClock
 from cometmq.names import TIMER_TOPIC
 from cometmq.store.disk import Disk, File
-from cometmq.store.fakedisk import FakeDisk
-from cometmq.store.puts import AppendRequest
+from cometmq.store.fake_disk import FakeDisk
+from cometmq.store.log.append import AppendRequest
 from cometmq.store.results import PutResult, PutStatus
 from cometmq.store.store import Store
-from cometmq.store.timerfiles import TimerFiles
+from cometmq.store.timers.files import TimerFiles
 from cometmq.store.workers import Act, InlineWorker
-from cometmq.wire import properties
-from cometmq.wire.message import StoredMessage
+from cometmq.wire.record import properties
+from cometmq.wire.record.message import StoredMessage
 from tests.support.whole_store import open_store, read_queue
 
 # A wheel of 1,940 seconds ahead; a real one has 38 MB.

@@ -8,12 +8,12 @@ from typing import Any
 from cometmq.broker.server import Broker
 from cometmq.clock import ManualClock
 from cometmq.names import HALF_TOPIC
-from cometmq.wire import properties as wire_properties
 from cometmq.wire.codes import Request
 from cometmq.wire.command import Command, request
 from cometmq.wire.headers import CheckTransactionState, EndTransaction
-from cometmq.wire.message import StoredMessage
-from cometmq.wire.message_id import decode_offset_id
+from cometmq.wire.record import properties as wire_properties
+from cometmq.wire.record.message import StoredMessage
+from cometmq.wire.record.message_id import decode_offset_id
 from tests.support.brokers import Peer, stored
 
 UNKNOWN, COMMIT, ROLLBACK = 0, 8, 12

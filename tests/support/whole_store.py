@@ -8,7 +8,7 @@ from cometmq.store.disk import Disk
 from cometmq.store.options import StoreOptions
 from cometmq.store.results import GetStatus
 from cometmq.store.store import Store
-from cometmq.wire.message import StoredMessage, decode_records
+from cometmq.wire.record.message import StoredMessage, decode_records
 
 ROOT = "/store"
 SMALL_FILES = {

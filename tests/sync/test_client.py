@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from cometmq import StartFrom, Tx, json_codec
-from cometmq.client.loopthread import LoopThread
+from cometmq.client.loop_thread import LoopThread
 from cometmq.errors import ConfigError, NotRunning
 from cometmq.sync import Client
 from cometmq.testing import SyncCluster
@@ -270,7 +270,7 @@ def _is_interrupted(call: Callable[[], object], step: int) -> bool:
 
     def trace(frame: FrameType, event: str, argument: object) -> Any:
         nonlocal left
-        if Path(frame.f_code.co_filename).name not in ("loopthread.py", "threading.py", "_base.py"):
+        if Path(frame.f_code.co_filename).name not in ("loop_thread.py", "threading.py", "_base.py"):
             return None
         frame.f_trace_opcodes = True
         if event == "opcode":

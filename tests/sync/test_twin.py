@@ -11,21 +11,21 @@ import pytest
 
 import cometmq.client.admin
 import cometmq.client.client
-import cometmq.client.iterator
-import cometmq.client.producer
-import cometmq.client.pull
-import cometmq.client.push
-import cometmq.client.transactions
+import cometmq.client.consume.iterator
+import cometmq.client.consume.pull
+import cometmq.client.consume.push
+import cometmq.client.produce.producer
+import cometmq.client.produce.transactions
 from cometmq import sync
 
 PAIRS = [
     (cometmq.client.client.Client, sync.Client),
-    (cometmq.client.producer.Producer, sync.Producer),
-    (cometmq.client.transactions.TransactionProducer, sync.TransactionProducer),
-    (cometmq.client.iterator.Consumer, sync.Consumer),
-    (cometmq.client.iterator.Delivered, sync.Delivered),
-    (cometmq.client.push.PushConsumer, sync.PushConsumer),
-    (cometmq.client.pull.PullConsumer, sync.PullConsumer),
+    (cometmq.client.produce.producer.Producer, sync.Producer),
+    (cometmq.client.produce.transactions.TransactionProducer, sync.TransactionProducer),
+    (cometmq.client.consume.iterator.Consumer, sync.Consumer),
+    (cometmq.client.consume.iterator.Delivered, sync.Delivered),
+    (cometmq.client.consume.push.PushConsumer, sync.PushConsumer),
+    (cometmq.client.consume.pull.PullConsumer, sync.PullConsumer),
     (cometmq.client.admin.Admin, sync.Admin),
 ]
 
@@ -54,7 +54,7 @@ def public(kind: type[Any]) -> dict[str, Any]:
         is_method = inspect.isfunction(value) or isinstance(value, property)
         if is_method and not name.startswith("_") and name not in inner:
             found[name] = value
-    if kind is cometmq.client.pull.PullConsumer:
+    if kind is cometmq.client.consume.pull.PullConsumer:
         del found["consume_directly"]  # asked by brokers
     return found
 

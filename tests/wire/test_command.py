@@ -9,7 +9,7 @@ from cometmq.errors import WireError
 from cometmq.wire import command
 from cometmq.wire.codes import LANGUAGE_NAMES
 from cometmq.wire.command import JSON, ROCKETMQ, Command, decode, encode, encode_head, reply, request
-from cometmq.wire.json_header import EXT_FIELDS_MAX, LANGUAGE_UNKNOWN
+from cometmq.wire.fastjson.header import EXT_FIELDS_MAX, LANGUAGE_UNKNOWN
 from tests.support.golden import golden_frames
 
 GOLDEN = golden_frames()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cometmq.errors import WireError
 from cometmq.wire.compression import FRAMES_MAX, compress, decompress
-from cometmq.wire.sysflag import COMPRESSED, COMPRESSION_LZ4, COMPRESSION_ZLIB, COMPRESSION_ZSTD
+from cometmq.wire.record.sysflag import COMPRESSED, COMPRESSION_LZ4, COMPRESSION_ZLIB, COMPRESSION_ZSTD
 
 TYPES = [COMPRESSION_ZLIB, COMPRESSION_LZ4, COMPRESSION_ZSTD]
 FRAMED = [COMPRESSION_LZ4, COMPRESSION_ZSTD]

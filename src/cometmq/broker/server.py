@@ -10,8 +10,8 @@
     silent clients    10 s          10 s
     property filters  10 s          10 s
     slow groups       3 min         3 min
-    what one broker of a replica group does for all of it             duties.py
-    registration      10 s          30 s                              registration.py
+    what one broker of a replica group does for all of it             replicas/leader_tasks.py
+    registration      10 s          30 s                              replicas/registration.py
 
 `Broker` owns the parts and hands itself to the handlers; what they may count on is in its attributes. The second
 listener, two ports below the first, serves the same requests but no pulls.
@@ -29,37 +29,40 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from cometmq.broker import rebuilding, saving, sql
-from cometmq.broker.clusterroutes import ClusterRoutes
+from cometmq.broker import sql
+from cometmq.broker.admin.settings import LiveSettings
+from cometmq.broker.admission import LoopWatch, SendGate, make_families
 from cometmq.broker.config import BrokerConfig
-from cometmq.broker.delays import Delays
-from cometmq.broker.duties import Duties
-from cometmq.broker.escape import Escape
-from cometmq.broker.fences import Fences
-from cometmq.broker.following import Following
-from cometmq.broker.groups import Groups
-from cometmq.broker.handlers import HANDLERS, clients, pop
-from cometmq.broker.handlers.pull import pull_again
-from cometmq.broker.hooks import SendHooks
-from cometmq.broker.live import LiveSettings
-from cometmq.broker.locks import QueueLocks
-from cometmq.broker.longpoll import SWEEP_MS, LongPoll
-from cometmq.broker.membership import Membership
-from cometmq.broker.offsets import Offsets
-from cometmq.broker.overload import LoopWatch, SendGate, make_families
-from cometmq.broker.periods import Periods
-from cometmq.broker.popping import Popping
-from cometmq.broker.popwaiting import PopWaiting
-from cometmq.broker.propertyfilters import PropertyFilters
-from cometmq.broker.registration import Registration
-from cometmq.broker.replication import HA_PORT_ABOVE, SYNC_MASTER, Replication, ha_port_of
-from cometmq.broker.requestmodes import RequestModes
-from cometmq.broker.sessions import Consumers, Producers
-from cometmq.broker.settling import GROUPS_FILE, TOPICS_FILE, Settling
-from cometmq.broker.stats import Stats
-from cometmq.broker.timers import Timers
-from cometmq.broker.topics import Topics
-from cometmq.broker.transactions import Transactions
+from cometmq.broker.consume import clients
+from cometmq.broker.consume.locks import QueueLocks
+from cometmq.broker.consume.long_poll import SWEEP_MS, LongPoll
+from cometmq.broker.consume.offsets import Offsets
+from cometmq.broker.consume.property_filters import PropertyFilters
+from cometmq.broker.consume.pull import pull_again
+from cometmq.broker.consume.request_modes import RequestModes
+from cometmq.broker.consume.sessions import Consumers, Producers
+from cometmq.broker.delayed.levels import Delays
+from cometmq.broker.delayed.timers import Timers
+from cometmq.broker.periodic import Periods
+from cometmq.broker.pop import requests
+from cometmq.broker.pop.popping import Popping
+from cometmq.broker.pop.waiting import PopWaiting
+from cometmq.broker.produce.fences import Fences
+from cometmq.broker.produce.hooks import SendHooks
+from cometmq.broker.produce.settling import GROUPS_FILE, TOPICS_FILE, Settling
+from cometmq.broker.replicas.cluster_routes import ClusterRoutes
+from cometmq.broker.replicas.leader_tasks import Duties
+from cometmq.broker.replicas.registration import Registration
+from cometmq.broker.replicas.remote_put import Escape
+from cometmq.broker.replicas.replica_group import Membership
+from cometmq.broker.replicas.replication import HA_PORT_ABOVE, SYNC_MASTER, Replication, ha_port_of
+from cometmq.broker.replicas.table_sync import Following
+from cometmq.broker.routes import HANDLERS
+from cometmq.broker.stats.stats import Stats
+from cometmq.broker.tables import rebuild, saving
+from cometmq.broker.tables.groups import Groups
+from cometmq.broker.tables.topics import Topics
+from cometmq.broker.transactions.transactions import Transactions
 from cometmq.broker.watchdog import Watchdog
 from cometmq.clock import Clock, SystemClock
 from cometmq.errors import CometError
@@ -69,17 +72,17 @@ from cometmq.net.connection import Connection
 from cometmq.net.dispatch import Dispatcher
 from cometmq.net.limits import CLIENT_LIMITS, Limits
 from cometmq.net.server import Server
-from cometmq.store import timerfollowing
 from cometmq.store.background import Background
-from cometmq.store.consumequeues import LMQ_PREFIX
 from cometmq.store.disk import Disk, OsDisk
-from cometmq.store.puts import AppendRequest
+from cometmq.store.log.append import AppendRequest
+from cometmq.store.queues.consume_queues import LMQ_PREFIX
 from cometmq.store.results import PutResult
 from cometmq.store.store import Store
+from cometmq.store.timers import following
 from cometmq.wire.bodies import TopicConfig
 from cometmq.wire.codes import Request
-from cometmq.wire.message import encode_host
-from cometmq.wire.message_id import UniqueIds, encode_offset_id, encode_offset_ids, offset_id_prefix
+from cometmq.wire.record.message import encode_host
+from cometmq.wire.record.message_id import UniqueIds, encode_offset_id, encode_offset_ids, offset_id_prefix
 
 logger = logging.getLogger(__name__)
 
@@ -150,7 +153,7 @@ class Broker:
         self.request_modes: RequestModes = RequestModes()
         self.popping: Popping = Popping(self)
         self.pop_waiting: PopWaiting = PopWaiting(
-            self.clock, partial(pop.serve, self), pop.expire, self.popping.has_more
+            self.clock, partial(requests.serve, self), requests.expire, self.popping.has_more
         )
         self.nameservers.on_master = self.membership.registered
         self.longpoll: LongPoll = LongPoll(partial(pull_again, self), self.soon, self._queue_end)
@@ -211,11 +214,11 @@ class Broker:
             self._load("delayOffset.json", self.delays)
             self._load("transactionMetrics", self.transactions.counts)
             self._load("timermetrics", self.timers.counts)
-            rebuilding.rebuild_tables(self, self._missing, table_ms)
+            rebuild.rebuild_tables(self, self._missing, table_ms)
             if self.config.timer_wheel_enabled:
-                rebuilding.warn_of_timers(self.store)
+                rebuild.warn_of_timers(self.store)
             if self.is_replica:
-                timerfollowing.forget_own(self.disk, self.store.options)
+                following.forget_own(self.disk, self.store.options)
             elif not self.nameservers.is_isolated:
                 self.duties.open()
             self.background.start()

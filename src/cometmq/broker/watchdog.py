@@ -20,7 +20,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from cometmq.broker.overload import LoopWatch
+from cometmq.broker.admission import LoopWatch
 from cometmq.clock import Clock
 
 logger = logging.getLogger(__name__)

@@ -21,18 +21,18 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Final
 
-from cometmq.cli import output
-from cometmq.cli.arguments import Verb, count, run_noun, size
-from cometmq.cli.failures import EXIT_NO
-from cometmq.cli.histogram import Histogram
-from cometmq.cli.reach import administration, client_of
-from cometmq.cli.reading import Reader
+from cometmq.cli.shared import output
+from cometmq.cli.shared.arguments import Verb, count, run_noun, size
+from cometmq.cli.shared.connect import administration, client_of
+from cometmq.cli.shared.failures import EXIT_NO
+from cometmq.cli.shared.histogram import Histogram
+from cometmq.cli.shared.reading import Reader
 from cometmq.errors import Backpressure, CometError, NoRoute
 
 if TYPE_CHECKING:
     from cometmq.client.client import Client
     from cometmq.client.messages import Message, SendReceipt
-    from cometmq.client.producer import Producer
+    from cometmq.client.produce.producer import Producer
 
 TOPIC: Final = "cometmq-bench"
 GROUP: Final = "cometmq-bench"

@@ -19,13 +19,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cometmq.cli import serving
+from cometmq.cli.shared import serving
 from cometmq.errors import CometError
 from cometmq.settings import SettingError
-from cometmq.wire import properties_text
+from cometmq.wire import java_properties
 
 if TYPE_CHECKING:
-    from cometmq.broker.live import LiveSettings
+    from cometmq.broker.admin.settings import LiveSettings
 
 PORTS_APART = 10
 
@@ -36,14 +36,14 @@ def main(argv: list[str]) -> int:
     except SystemExit as leaving:  # argparse has said what is wrong, or printed its help
         return int(leaving.code or 0)
     serving.set_up_logging(options.log_level)
-    from cometmq.broker import live
+    from cometmq.broker.admin import settings as live
 
     try:
         settings = live.load(_texts(options))
     except (SettingError, CometError) as error:
         return serving.fail("broker", serving.EXIT_SETTINGS, error)
     if options.print_config:
-        print(properties_text.write(settings.texts()), end="")
+        print(java_properties.write(settings.texts()), end="")
         return 0
     from cometmq.net.loop import run
 

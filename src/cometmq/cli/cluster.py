@@ -13,11 +13,11 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from cometmq.cli import output
-from cometmq.cli.arguments import Verb, duration, natural, run_noun
-from cometmq.cli.failures import EXIT_NO
-from cometmq.cli.moments import bytes_text, span_text
-from cometmq.cli.reach import administration
+from cometmq.cli.shared import output
+from cometmq.cli.shared.arguments import Verb, duration, natural, run_noun
+from cometmq.cli.shared.connect import administration
+from cometmq.cli.shared.failures import EXIT_NO
+from cometmq.cli.shared.times import bytes_text, span_text
 
 if TYPE_CHECKING:
     from cometmq.client.admin import Admin, BrokerState

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterable
 from typing import Final
 
-from cometmq.cli.arguments import Parser, Verb, noun_parser, run_verb, verb_parser
+from cometmq.cli.shared.arguments import Parser, Verb, noun_parser, run_verb, verb_parser
 from cometmq.errors import CometError
 
 CLUSTER_LIMIT_S: Final = 1.0
@@ -140,7 +140,7 @@ def _values(action: argparse.Action, before: list[str], begun: str) -> list[str]
 
 def _from_cluster(what: str, before: list[str]) -> list[str]:
     """Names of topics or groups; nothing if nobody answers soon."""
-    from cometmq.cli.reach import administration
+    from cometmq.cli.shared.connect import administration
 
     chosen = {name: before[place + 1] for place, name in enumerate(before[:-1]) if name in ("--namesrv", "--context")}
     options = argparse.Namespace(

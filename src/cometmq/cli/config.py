@@ -10,10 +10,10 @@ What may change while a broker runs is decided by the broker; docs/operate.md li
 import argparse
 from typing import Any, Final
 
-from cometmq.cli import output
-from cometmq.cli.arguments import Verb, pair, run_noun
-from cometmq.cli.failures import EXIT_MISSING, EXIT_NO, Failure
-from cometmq.cli.reach import administration
+from cometmq.cli.shared import output
+from cometmq.cli.shared.arguments import Verb, pair, run_noun
+from cometmq.cli.shared.connect import administration
+from cometmq.cli.shared.failures import EXIT_MISSING, EXIT_NO, Failure
 
 
 def main(argv: list[str]) -> int:

@@ -19,10 +19,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from cometmq import statefile
-from cometmq.cli import output
-from cometmq.cli.arguments import Verb, add_tls, run_noun
-from cometmq.cli.failures import EXIT_FILE, EXIT_MISSING, Failure
+from cometmq import state_file
+from cometmq.cli.shared import output
+from cometmq.cli.shared.arguments import Verb, add_tls, run_noun
+from cometmq.cli.shared.failures import EXIT_FILE, EXIT_MISSING, Failure
 from cometmq.errors import ConfigError
 
 DEFAULT_NAMESRV: Final = "127.0.0.1:9876"
@@ -81,7 +81,7 @@ class Contexts:
         data = {"current": self.current, "contexts": {name: asdict(one) for name, one in self.known.items()}}
         before = os.umask(0o077)
         try:
-            statefile.save(self.path, json.dumps(data, indent=2).encode())
+            state_file.save(self.path, json.dumps(data, indent=2).encode())
         finally:
             os.umask(before)
 

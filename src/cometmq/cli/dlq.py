@@ -12,11 +12,11 @@ application are kept.
 import argparse
 from typing import TYPE_CHECKING, Any, Final
 
-from cometmq.cli import output
-from cometmq.cli.arguments import Verb, count, run_noun
-from cometmq.cli.failures import EXIT_NO
 from cometmq.cli.message import decoder, show
-from cometmq.cli.reach import administration
+from cometmq.cli.shared import output
+from cometmq.cli.shared.arguments import Verb, count, run_noun
+from cometmq.cli.shared.connect import administration
+from cometmq.cli.shared.failures import EXIT_NO
 
 if TYPE_CHECKING:
     from cometmq.client.admin import Admin

@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Final
 
 from cometmq.build_info import build_info
-from cometmq.cli import checkup, output, serving
-from cometmq.cli.arguments import Verb, run_verb
-from cometmq.cli.checkup import Finding
-from cometmq.cli.failures import EXIT_NO
+from cometmq.cli.shared import checkup, output, serving
+from cometmq.cli.shared.arguments import Verb, run_verb
+from cometmq.cli.shared.checkup import Finding
+from cometmq.cli.shared.failures import EXIT_NO
 from cometmq.errors import CometError
 
 SECRET_WORDS: Final = ("password", "secret", "token", "accesskey", "credential")

@@ -6,9 +6,9 @@ Codes below 10000 are RocketMQ's, on the wire; from 10001 on they are given by t
 import argparse
 from typing import Final
 
-from cometmq.cli import output
-from cometmq.cli.arguments import Verb, run_verb
-from cometmq.cli.failures import EXIT_MISSING, Failure
+from cometmq.cli.shared import output
+from cometmq.cli.shared.arguments import Verb, run_verb
+from cometmq.cli.shared.failures import EXIT_MISSING, Failure
 
 # Code: name, meaning, what to do.
 CODES: Final[dict[int, tuple[str, str, str]]] = {

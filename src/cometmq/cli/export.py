@@ -1,6 +1,6 @@
 """`cometmq export`: see `transfer`."""
 
-from cometmq.cli.transfer import EXPORT
-from cometmq.cli.transfer import main_export as main
+from cometmq.cli.shared.transfer import EXPORT
+from cometmq.cli.shared.transfer import main_export as main
 
 __all__ = ["EXPORT", "main"]

@@ -11,11 +11,11 @@ import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from cometmq.cli import output
-from cometmq.cli.arguments import Verb, natural, pair, run_noun
-from cometmq.cli.failures import EXIT_MISSING, EXIT_NO, Failure
-from cometmq.cli.moments import moment_ms, span_text, time_text
-from cometmq.cli.reach import administration
+from cometmq.cli.shared import output
+from cometmq.cli.shared.arguments import Verb, natural, pair, run_noun
+from cometmq.cli.shared.connect import administration
+from cometmq.cli.shared.failures import EXIT_MISSING, EXIT_NO, Failure
+from cometmq.cli.shared.times import moment_ms, span_text, time_text
 from cometmq.errors import ConfigError, NotFound
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """`cometmq import`: see `transfer`."""
 
-from cometmq.cli.transfer import IMPORT
-from cometmq.cli.transfer import main_import as main
+from cometmq.cli.shared.transfer import IMPORT
+from cometmq.cli.shared.transfer import main_import as main
 
 __all__ = ["IMPORT", "main"]

@@ -12,11 +12,11 @@ import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from cometmq.cli import messages, output
-from cometmq.cli.arguments import Verb, count, run_noun
-from cometmq.cli.failures import EXIT_MISSING, Failure
-from cometmq.cli.moments import moment_ms, time_text
-from cometmq.cli.reach import administration
+from cometmq.cli.shared import messages, output
+from cometmq.cli.shared.arguments import Verb, count, run_noun
+from cometmq.cli.shared.connect import administration
+from cometmq.cli.shared.failures import EXIT_MISSING, Failure
+from cometmq.cli.shared.times import moment_ms, time_text
 from cometmq.errors import ConfigError, NoRoute
 
 if TYPE_CHECKING:

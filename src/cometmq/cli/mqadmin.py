@@ -10,7 +10,7 @@ does. Letters without a row are refused by name: nothing is silently left out.
 import sys
 from typing import Final
 
-from cometmq.cli.failures import EXIT_USAGE
+from cometmq.cli.shared.failures import EXIT_USAGE
 
 # Name -> (command, letter -> place). A place: number of an argument, an option, "" for "has no meaning here".
 Row = tuple[str, dict[str, str]]

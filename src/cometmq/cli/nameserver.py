@@ -14,11 +14,11 @@ import argparse
 import os
 from pathlib import Path
 
-from cometmq.cli import serving
+from cometmq.cli.shared import serving
 from cometmq.errors import CometError, StoreError
-from cometmq.nameserver import live
+from cometmq.nameserver import settings as live
 from cometmq.settings import SettingError
-from cometmq.wire import properties_text
+from cometmq.wire import java_properties
 
 
 def main(argv: list[str]) -> int:
@@ -31,7 +31,7 @@ def main(argv: list[str]) -> int:
     except (SettingError, StoreError) as error:
         return serving.fail("nameserver", serving.EXIT_SETTINGS, error)
     if options.print_config:
-        print(properties_text.write(settings.texts()), end="")
+        print(java_properties.write(settings.texts()), end="")
         return 0
     serving.set_up_logging(options.log_level)
     from cometmq.net.loop import run

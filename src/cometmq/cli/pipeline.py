@@ -17,9 +17,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from cometmq.cli import output
-from cometmq.cli.arguments import Verb, run_noun
 from cometmq.cli.context import resolve
+from cometmq.cli.shared import output
+from cometmq.cli.shared.arguments import Verb, run_noun
 from cometmq.errors import ConfigError
 
 PIPELINES: Final = {
@@ -145,7 +145,7 @@ def _init_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _init(options: argparse.Namespace) -> None:
-    from cometmq.spark.project import write_project
+    from cometmq.spark.runtime.project import write_project
 
     target = options.target or f"{options.topic}-seen"
     found = resolve(options)

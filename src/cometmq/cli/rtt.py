@@ -4,10 +4,10 @@ import argparse
 import time
 from typing import Any, Final
 
-from cometmq.cli import output
-from cometmq.cli.arguments import Verb, count, run_verb
-from cometmq.cli.failures import EXIT_UNREACHABLE
-from cometmq.cli.reach import administration
+from cometmq.cli.shared import output
+from cometmq.cli.shared.arguments import Verb, count, run_verb
+from cometmq.cli.shared.connect import administration
+from cometmq.cli.shared.failures import EXIT_UNREACHABLE
 from cometmq.errors import BrokerError, CallError
 
 

@@ -21,17 +21,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from cometmq.cli import messages, output
-from cometmq.cli.arguments import Verb, duration, natural, pair, run_verb
-from cometmq.cli.feed import lines
-from cometmq.cli.moments import moment_ms
-from cometmq.cli.reach import client_of
+from cometmq.cli.shared import messages, output
+from cometmq.cli.shared.arguments import Verb, duration, natural, pair, run_verb
+from cometmq.cli.shared.connect import client_of
+from cometmq.cli.shared.stdin_lines import lines
+from cometmq.cli.shared.times import moment_ms
 from cometmq.errors import CometError, ConfigError
 
 if TYPE_CHECKING:
     from cometmq.client.client import Client
     from cometmq.client.messages import SendReceipt
-    from cometmq.client.producer import Producer
+    from cometmq.client.produce.producer import Producer
 
 GROUP: Final = "cometmq-cli"
 IN_FLIGHT_MAX: Final = 256
@@ -152,7 +152,7 @@ def _merged(common: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
 
 
 async def _transact(client: "Client", options: argparse.Namespace, body: bytes, what: dict[str, Any]) -> "SendReceipt":
-    from cometmq.client.transactions import Tx
+    from cometmq.client.produce.transactions import Tx
 
     end = Tx.COMMIT if options.transaction == "commit" else Tx.ROLLBACK
 

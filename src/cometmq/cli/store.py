@@ -15,16 +15,16 @@ import argparse
 from collections.abc import Iterator
 from typing import Any, Final
 
-from cometmq.cli import output
-from cometmq.cli.arguments import Verb, run_noun
-from cometmq.cli.failures import EXIT_NO
-from cometmq.cli.moments import time_text
-from cometmq.cli.progress import WatchedLog
-from cometmq.store.check import PROBLEMS_MAX, check
-from cometmq.store.damage import Damage
+from cometmq.cli.shared import output
+from cometmq.cli.shared.arguments import Verb, run_noun
+from cometmq.cli.shared.failures import EXIT_NO
+from cometmq.cli.shared.progress import WatchedLog
+from cometmq.cli.shared.times import time_text
 from cometmq.store.disk import OsDisk
-from cometmq.store.dump import dump
-from cometmq.store.logfiles import LogFiles, commitlog_directories
+from cometmq.store.log.resync import Damage
+from cometmq.store.offline.check import PROBLEMS_MAX, check
+from cometmq.store.offline.dump import dump
+from cometmq.store.offline.log_files import LogFiles, commitlog_directories
 
 
 def main(argv: list[str]) -> int:
@@ -123,7 +123,7 @@ def _nothing(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def _rebuild(options: argparse.Namespace) -> int:
-    from cometmq.cli.rebuild import rebuild
+    from cometmq.cli.shared.rebuild import rebuild
 
     return rebuild(options)
 

@@ -13,10 +13,10 @@ import sys
 from contextlib import aclosing
 from typing import Final
 
-from cometmq.cli import messages, output
-from cometmq.cli.arguments import Verb, count, natural, run_verb
-from cometmq.cli.reach import administration
-from cometmq.cli.reading import Reader
+from cometmq.cli.shared import messages, output
+from cometmq.cli.shared.arguments import Verb, count, natural, run_verb
+from cometmq.cli.shared.connect import administration
+from cometmq.cli.shared.reading import Reader
 from cometmq.client.messages import Message
 from cometmq.errors import BrokerError, ConfigError
 

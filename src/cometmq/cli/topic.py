@@ -11,10 +11,10 @@ import argparse
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from cometmq.cli import output
-from cometmq.cli.arguments import Verb, count, pair, run_noun
-from cometmq.cli.moments import time_text
-from cometmq.cli.reach import administration
+from cometmq.cli.shared import output
+from cometmq.cli.shared.arguments import Verb, count, pair, run_noun
+from cometmq.cli.shared.connect import administration
+from cometmq.cli.shared.times import time_text
 from cometmq.errors import ConfigError, NoRoute
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ import os
 import sys
 from pathlib import Path
 
-from cometmq.cli import serving
 from cometmq.cli.context import DEFAULT_NAMESRV
+from cometmq.cli.shared import serving
 from cometmq.errors import CometError
 
 
@@ -46,9 +46,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 async def _serve(options: argparse.Namespace) -> int:
-    from cometmq.broker import live as broker_live
+    from cometmq.broker.admin import settings as broker_live
     from cometmq.broker.server import Broker
-    from cometmq.nameserver import live as nameserver_live
+    from cometmq.nameserver import settings as nameserver_live
     from cometmq.nameserver.server import NameServer
 
     serving.tune_collector()
@@ -87,11 +87,11 @@ async def _serve(options: argparse.Namespace) -> int:
 async def _show(name_server: str, broker: str, data: Path) -> bool:
     """For people, on stderr: stdout has the ready line only."""
     from cometmq.build_info import build_info
-    from cometmq.cli import hello
+    from cometmq.cli.shared import self_test
 
     build = build_info()
     try:
-        proof = await hello.say_hello(name_server)
+        proof = await self_test.say_hello(name_server)
     except CometError as error:
         serving.fail("up", 1, f"the first message did not come back: {error}")
         return False
@@ -101,7 +101,7 @@ async def _show(name_server: str, broker: str, data: Path) -> bool:
         f"  name server   {name_server}     clients of every language connect here",
         f"  broker        {broker}",
         f"  data          {data}",
-        f"  memory        {hello.memory_text()}",
+        f"  memory        {self_test.memory_text()}",
         f"  build         {'compiled' if build.compiled else 'interpreted'}, Python {build.python}",
         "  try next      any RocketMQ client with this name server address, or in another terminal:",
         f"                {at}cometmq topic create orders",

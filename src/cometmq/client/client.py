@@ -14,9 +14,12 @@ from typing import Any, Protocol, Self, TypeVar, Unpack, overload
 from weakref import WeakKeyDictionary
 
 from cometmq.client.admin import Admin
+from cometmq.client.cluster.instance import Instance
 from cometmq.client.codecs import Codec, bytes_codec
-from cometmq.client.instance import Instance
-from cometmq.client.iterator import UNACKED_MAX, Consumer, Topics
+from cometmq.client.consume.iterator import UNACKED_MAX, Consumer, Topics
+from cometmq.client.consume.pull import PullConsumer
+from cometmq.client.consume.pull_options import PullKeywords, PullOptions
+from cometmq.client.consume.push import PushConsumer
 from cometmq.client.options import (
     ClientKeywords,
     ClientOptions,
@@ -25,11 +28,8 @@ from cometmq.client.options import (
     ProducerKeywords,
     ProducerOptions,
 )
-from cometmq.client.producer import Producer
-from cometmq.client.pull import PullConsumer
-from cometmq.client.pulloptions import PullKeywords, PullOptions
-from cometmq.client.push import PushConsumer
-from cometmq.client.transactions import Check, TransactionProducer
+from cometmq.client.produce.producer import Producer
+from cometmq.client.produce.transactions import Check, TransactionProducer
 from cometmq.clock import Clock
 
 logger = logging.getLogger(__name__)

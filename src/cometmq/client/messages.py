@@ -12,16 +12,16 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 import msgspec
 
+from cometmq.client.cluster.namespaces import strip
 from cometmq.client.codecs import Codec, decode_body
-from cometmq.client.namespaces import strip
 from cometmq.names import RETRY_PREFIX
-from cometmq.wire import properties as wire_properties
 from cometmq.wire.bodies import MessageQueue
 from cometmq.wire.compression import decompress
-from cometmq.wire.message import StoredMessage
-from cometmq.wire.message_id import encode_offset_id, offset_id_prefix
-from cometmq.wire.properties import RESERVED_NAMES, Property
-from cometmq.wire.sysflag import COMPRESSED
+from cometmq.wire.record import properties as wire_properties
+from cometmq.wire.record.message import StoredMessage
+from cometmq.wire.record.message_id import encode_offset_id, offset_id_prefix
+from cometmq.wire.record.properties import RESERVED_NAMES, Property
+from cometmq.wire.record.sysflag import COMPRESSED
 
 T = TypeVar("T")
 

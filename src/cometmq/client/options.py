@@ -13,7 +13,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final, TypedDict
 
-from cometmq.client.allocation import Average, Strategy
+from cometmq.client.consume.allocation import Average, Strategy
 from cometmq.errors import ConfigError
 from cometmq.names import AUTO_CREATE_TOPIC
 from cometmq.net.dispatch import Hook

@@ -22,23 +22,23 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from cometmq.client.hooks import SendContext
+from cometmq.client.cluster.namespaces import strip
 from cometmq.client.messages import Message
-from cometmq.client.namespaces import strip
 from cometmq.client.options import ProducerOptions
-from cometmq.client.outgoing import Composer, Outgoing
-from cometmq.client.sending import Sender
+from cometmq.client.produce.hooks import SendContext
+from cometmq.client.produce.outgoing import Composer, Outgoing
+from cometmq.client.produce.sending import Sender
 from cometmq.clock import Timer
 from cometmq.errors import CometError
 from cometmq.names import TRACE_TOPIC
-from cometmq.wire import properties as wire_properties
 from cometmq.wire.headers import EndTransaction
-from cometmq.wire.message_id import split_ids
-from cometmq.wire.properties import Property
-from cometmq.wire.sysflag import TRANSACTION_COMMIT, TRANSACTION_NONE, TRANSACTION_ROLLBACK
+from cometmq.wire.record import properties as wire_properties
+from cometmq.wire.record.message_id import split_ids
+from cometmq.wire.record.properties import Property
+from cometmq.wire.record.sysflag import TRANSACTION_COMMIT, TRANSACTION_NONE, TRANSACTION_ROLLBACK
 
 if TYPE_CHECKING:
-    from cometmq.client.instance import Instance
+    from cometmq.client.cluster.instance import Instance
 
 logger = logging.getLogger(__name__)
 

@@ -18,7 +18,6 @@ from typing import Final
 from cometmq.clock import Clock
 from cometmq.errors import RequestError, WireError
 from cometmq.nameserver.kv import ORDER_TOPIC_CONFIG, KeyValues
-from cometmq.nameserver.live import LiveSettings
 from cometmq.nameserver.query import RouteQueries
 from cometmq.nameserver.routes import (
     UNIT_FLAG,
@@ -29,8 +28,9 @@ from cometmq.nameserver.routes import (
     Routes,
     check_topic,
 )
+from cometmq.nameserver.settings import LiveSettings
 from cometmq.net.connection import Connection
-from cometmq.wire import properties_text
+from cometmq.wire import java_properties
 from cometmq.wire.bodies import (
     BrokerMemberGroup,
     BrokerMembers,
@@ -341,7 +341,7 @@ async def change_settings(state: State, _: Connection, request: Command) -> Comm
 
 
 def read_settings(state: State, _: Connection, request: Command) -> Command:
-    return reply(request, body=properties_text.write(state.settings.texts()).encode())
+    return reply(request, body=java_properties.write(state.settings.texts()).encode())
 
 
 HANDLERS: Final[dict[int, StateHandler]] = {

@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from cometmq import statefile
+from cometmq import state_file
 from cometmq.errors import RequestError
 from cometmq.wire.codes import Response
 
@@ -65,7 +65,7 @@ class KeyValues:
 
     def load(self) -> None:
         """Read the file; StoreError if there is one but no good copy of it."""
-        self._table = statefile.load(self._path, decode) or {}
+        self._table = state_file.load(self._path, decode) or {}
 
     def get(self, namespace: str, key: str) -> str | None:
         return self._table.get(namespace, {}).get(key)
@@ -131,7 +131,7 @@ class KeyValues:
                 "delete entries or raise kvConfigBytesMax",
             )
         try:
-            await asyncio.to_thread(statefile.save, self._path, content)
+            await asyncio.to_thread(state_file.save, self._path, content)
         except OSError as error:
             raise RequestError(
                 Response.SYSTEM_ERROR, f"nothing was changed: cannot save {self._path.name}: {error.strerror or error}"

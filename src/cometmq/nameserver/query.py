@@ -13,8 +13,8 @@ from typing import Final
 
 from cometmq.clock import Clock
 from cometmq.nameserver.kv import ORDER_TOPIC_CONFIG, KeyValues
-from cometmq.nameserver.live import LiveSettings
 from cometmq.nameserver.routes import Routes, only_zone
+from cometmq.nameserver.settings import LiveSettings
 from cometmq.net.connection import Connection
 from cometmq.wire.bodies import TopicRoute
 from cometmq.wire.codes import Response, Version

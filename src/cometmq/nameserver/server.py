@@ -23,9 +23,9 @@ from cometmq.config import NameServerConfig
 from cometmq.errors import CallError
 from cometmq.nameserver.handlers import HANDLERS, State
 from cometmq.nameserver.kv import KeyValues
-from cometmq.nameserver.live import LiveSettings
 from cometmq.nameserver.query import RouteQueries
 from cometmq.nameserver.routes import Key, Notice
+from cometmq.nameserver.settings import LiveSettings
 from cometmq.nameserver.upstream import Upstream
 from cometmq.net.client import Client
 from cometmq.net.connection import Connection

@@ -17,7 +17,7 @@ from cometmq.net.limits import Limits
 from cometmq.net.shares import make_room_for_connection
 from cometmq.net.tls import ServerTls
 from cometmq.net.turns import Turns
-from cometmq.thinned import ThinnedLog
+from cometmq.rate_limited_log import ThinnedLog
 from cometmq.wire.command import Command
 
 if TYPE_CHECKING:

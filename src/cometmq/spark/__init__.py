@@ -13,9 +13,9 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cometmq.spark.progress import attach as attach
-    from cometmq.spark.sessions import register as register
-    from cometmq.spark.sessions import session as session
+    from cometmq.spark.live.progress import attach as attach
+    from cometmq.spark.runtime.session import register as register
+    from cometmq.spark.runtime.session import session as session
 
 __all__ = ["attach", "register", "session"]
 
@@ -25,5 +25,5 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__} has no attribute {name}")
     import importlib
 
-    module = "progress" if name == "attach" else "sessions"
+    module = "live.progress" if name == "attach" else "runtime.session"
     return getattr(importlib.import_module(f"cometmq.spark.{module}"), name)

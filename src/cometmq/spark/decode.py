@@ -29,15 +29,15 @@ import pyarrow.compute as pc
 
 from cometmq.errors import WireError
 from cometmq.spark.columns import COLUMNS, LENT, Column, arrow_schema
-from cometmq.spark.hopping import RECORD_BYTES_MIN, Bytes, Ints, chained
-from cometmq.spark.views import filtered, views
-from cometmq.store.dump import host_text
-from cometmq.wire.batch import split_batch
+from cometmq.spark.lake.body_views import filtered, views
+from cometmq.spark.stores.record_starts import RECORD_BYTES_MIN, Bytes, Ints, chained
+from cometmq.store.offline.dump import host_text
 from cometmq.wire.compression import decompress
-from cometmq.wire.message import MAGIC_V1, MAGIC_V2, decode_record
-from cometmq.wire.message_id import encode_offset_id, offset_id_prefix
-from cometmq.wire.properties import Property
-from cometmq.wire.sysflag import BORN_HOST_V6, COMPRESSED, HOSTS_V6, INNER_BATCH, NEEDS_UNWRAP, STORE_HOST_V6
+from cometmq.wire.record.batch import split_batch
+from cometmq.wire.record.message import MAGIC_V1, MAGIC_V2, decode_record
+from cometmq.wire.record.message_id import encode_offset_id, offset_id_prefix
+from cometmq.wire.record.properties import Property
+from cometmq.wire.record.sysflag import BORN_HOST_V6, COMPRESSED, HOSTS_V6, INNER_BATCH, NEEDS_UNWRAP, STORE_HOST_V6
 
 HEAD_BYTES: Final = 88
 # Arrow's 32-bit offsets reach 2 GiB; a window of the source is kept far below.

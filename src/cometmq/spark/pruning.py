@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
 
-    from cometmq.spark.storeparts import LogRange, QueueRange
+    from cometmq.spark.stores.partitions import LogRange, QueueRange
 
 _BOUNDS: Final[dict[str, Callable[[int], tuple[int | None, int | None]]]] = {
     "GreaterThan": lambda value: (value + 1, None),

@@ -5,8 +5,8 @@
     upkeep thread       sync of queues, index, checkpoint      every second, everything every minute
     read thread         pages that are not in memory           when a get is cold
 
-Each thread does one thing at a time and reports on the event loop; decisions are made there, in flush.py,
-allocation.py and store.py. A test passes InlineWorkers and a manual clock, and has the same without threads.
+Each thread does one thing at a time and reports on the event loop; decisions are made there, in log/flush.py,
+log/allocation.py and store.py. A test passes InlineWorkers and a manual clock, and has the same without threads.
 
 Under SYNC_FLUSH the flusher is woken at the end of the loop's current turn, so that all puts of that turn share one
 fdatasync; while it runs, further puts gather for the next.
@@ -19,11 +19,11 @@ from collections.abc import Callable
 from functools import partial
 
 from cometmq.clock import Clock, Timer
-from cometmq.store.allocation import Allocation
-from cometmq.store.consumequeues import QueueFlush
 from cometmq.store.disk import File
-from cometmq.store.flush import FlushWork
-from cometmq.store.index import IndexFile
+from cometmq.store.log.allocation import Allocation
+from cometmq.store.log.flush import FlushWork
+from cometmq.store.queues.consume_queues import QueueFlush
+from cometmq.store.queues.index import IndexFile
 from cometmq.store.results import GetResult
 from cometmq.store.store import Store
 from cometmq.store.workers import Act, ThreadWorker, Worker

@@ -32,7 +32,7 @@ from types import TracebackType
 from typing import ClassVar, Protocol, TypeAlias
 
 from cometmq.errors import StoreError
-from cometmq.statefile import OsFiles
+from cometmq.state_file import OsFiles
 
 PAGE_BYTES = 4096
 _LINUX = sys.platform.startswith("linux")

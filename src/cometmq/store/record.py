@@ -5,8 +5,8 @@ from __future__ import annotations
 from struct import Struct
 from typing import Final
 
-from cometmq.wire.message import MAGIC_V1, SYS_FLAG_AT
-from cometmq.wire.sysflag import BORN_HOST_V6, STORE_HOST_V6
+from cometmq.wire.record.message import MAGIC_V1, SYS_FLAG_AT
+from cometmq.wire.record.sysflag import BORN_HOST_V6, STORE_HOST_V6
 
 _BODY_LENGTH_AT: Final = 84
 _V6_SHIFT: Final = 12

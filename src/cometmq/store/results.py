@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from cometmq.store.disk import File
-from cometmq.wire.batch import BatchMember
+from cometmq.wire.record.batch import BatchMember
 
 
 class PutStatus:

@@ -23,24 +23,24 @@ from collections.abc import Callable
 
 from cometmq.clock import Clock
 from cometmq.errors import WireError
-from cometmq.store.checkpoint import Checkpoint
-from cometmq.store.commitlog import CommitLog
-from cometmq.store.consumequeue import UNIT, UNIT_BYTES, ConsumeQueue
-from cometmq.store.consumequeues import ConsumeQueues
 from cometmq.store.disk import Disk, DiskFull, File
-from cometmq.store.dispatch import Dispatcher, OnArrival
-from cometmq.store.flags import NOT_WRITABLE, QUEUE_DISK_FULL, Flags
-from cometmq.store.flush import Callback, Flusher
-from cometmq.store.index import Index
-from cometmq.store.lookup import Lookup
+from cometmq.store.log.append import LOCAL_HOST, AppendRequest
+from cometmq.store.log.checkpoint import Checkpoint
+from cometmq.store.log.commit_log import CommitLog
+from cometmq.store.log.flush import Callback, Flusher
+from cometmq.store.log.recovery import Recovery
+from cometmq.store.log.retention import Retention
+from cometmq.store.log.segments import Segments
+from cometmq.store.log.write_flags import NOT_WRITABLE, QUEUE_DISK_FULL, Flags
 from cometmq.store.options import StoreOptions
-from cometmq.store.puts import LOCAL_HOST, AppendRequest
-from cometmq.store.reading import Reading
-from cometmq.store.recovery import Recovery
+from cometmq.store.queues.consume_queue import UNIT, UNIT_BYTES, ConsumeQueue
+from cometmq.store.queues.consume_queues import ConsumeQueues
+from cometmq.store.queues.dispatch import Dispatcher, OnArrival
+from cometmq.store.queues.index import Index
+from cometmq.store.queues.lookup import Lookup
+from cometmq.store.queues.reading import Reading
 from cometmq.store.results import PutResult, PutStatus
-from cometmq.store.retention import Retention
-from cometmq.store.segments import Segments
-from cometmq.wire.message import StoredMessage, decode_record
+from cometmq.wire.record.message import StoredMessage, decode_record
 
 log = logging.getLogger(__name__)
 

@@ -1,13 +1,13 @@
 """The sync twin of the administration: topics, groups, offsets, messages, brokers, settings."""
 
 from cometmq.client.admin import Admin as AsyncAdmin
-from cometmq.client.loopthread import LoopThread
-from cometmq.sync.clusteradmin import ClusterAdmin
-from cometmq.sync.groupadmin import GroupAdmin
+from cometmq.client.loop_thread import LoopThread
+from cometmq.sync.cluster_admin import ClusterAdmin
+from cometmq.sync.group_admin import GroupAdmin
 from cometmq.sync.life import Life
-from cometmq.sync.messageadmin import MessageAdmin
-from cometmq.sync.offsetadmin import OffsetAdmin
-from cometmq.sync.topicadmin import TopicAdmin
+from cometmq.sync.message_admin import MessageAdmin
+from cometmq.sync.offset_admin import OffsetAdmin
+from cometmq.sync.topic_admin import TopicAdmin
 
 
 class Admin(Life, TopicAdmin, GroupAdmin, OffsetAdmin, MessageAdmin, ClusterAdmin):

@@ -5,11 +5,11 @@ from typing import Any, Self, TypeVar, Unpack, overload
 
 from cometmq.client.client import Client as AsyncClient
 from cometmq.client.codecs import Codec, bytes_codec
-from cometmq.client.iterator import UNACKED_MAX, Topics
-from cometmq.client.loopthread import LoopThread
+from cometmq.client.consume.iterator import UNACKED_MAX, Topics
+from cometmq.client.consume.pull_options import PullKeywords
+from cometmq.client.loop_thread import LoopThread
 from cometmq.client.options import ClientKeywords, ConsumerKeywords, ProducerKeywords
-from cometmq.client.pulloptions import PullKeywords
-from cometmq.client.transactions import Check
+from cometmq.client.produce.transactions import Check
 from cometmq.sync.admin import Admin
 from cometmq.sync.consumer import Consumer
 from cometmq.sync.producer import Producer

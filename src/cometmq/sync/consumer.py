@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any, Final, Generic, TypeVar
 
-from cometmq.client.iterator import Consumer as AsyncConsumer
-from cometmq.client.iterator import Delivered as AsyncDelivered
-from cometmq.client.loopthread import LoopThread
+from cometmq.client.consume.iterator import Consumer as AsyncConsumer
+from cometmq.client.consume.iterator import Delivered as AsyncDelivered
+from cometmq.client.consume.outcomes import judge_error
+from cometmq.client.loop_thread import LoopThread
 from cometmq.client.messages import Message
-from cometmq.client.outcomes import judge_error
-from cometmq.sync.consumerbase import ConsumerBase
+from cometmq.sync.consumer_base import ConsumerBase
 
 T = TypeVar("T")
 

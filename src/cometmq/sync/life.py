@@ -3,7 +3,7 @@
 from types import TracebackType
 from typing import Any, Self
 
-from cometmq.client.loopthread import LoopThread
+from cometmq.client.loop_thread import LoopThread
 
 
 class Life:

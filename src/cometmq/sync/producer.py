@@ -1,16 +1,16 @@
-"""The sync twin of `cometmq.client.producer.Producer`. Written by scripts/sync_twin.py."""
+"""The sync twin of `cometmq.client.produce.producer.Producer`. Written by scripts/sync_twin.py."""
 
 from collections.abc import AsyncIterable, Iterable, Mapping
 from concurrent.futures import Future
 from datetime import datetime
 from typing import Generic, TypeVar, Unpack
 
-from cometmq.client.hooks import SendCheck, SendHook
-from cometmq.client.loopthread import LoopThread
+from cometmq.client.loop_thread import LoopThread
 from cometmq.client.messages import Message, SendReceipt
-from cometmq.client.outgoing import MessageKeywords, Seconds
-from cometmq.client.producer import Producer as AsyncProducer
-from cometmq.client.selectors import LeastLag, Selector
+from cometmq.client.produce.hooks import SendCheck, SendHook
+from cometmq.client.produce.outgoing import MessageKeywords, Seconds
+from cometmq.client.produce.producer import Producer as AsyncProducer
+from cometmq.client.produce.selectors import LeastLag, Selector
 from cometmq.sync.life import Life
 from cometmq.wire.bodies import MessageQueue
 

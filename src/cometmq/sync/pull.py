@@ -1,12 +1,12 @@
-"""The sync twin of `cometmq.client.pull.PullConsumer`. Written by scripts/sync_twin.py."""
+"""The sync twin of `cometmq.client.consume.pull.PullConsumer`. Written by scripts/sync_twin.py."""
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import ClassVar, Generic, TypeVar
 
-from cometmq.client.loopthread import LoopThread
-from cometmq.client.pull import PullConsumer as AsyncPullConsumer
-from cometmq.client.pulloptions import Batch, Edge
+from cometmq.client.consume.pull import PullConsumer as AsyncPullConsumer
+from cometmq.client.consume.pull_options import Batch, Edge
+from cometmq.client.loop_thread import LoopThread
 from cometmq.sync.life import Life
 from cometmq.wire.bodies import MessageQueue
 

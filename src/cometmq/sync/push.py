@@ -17,9 +17,9 @@ from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 from cometmq.client.codecs import Codec
-from cometmq.client.loopthread import LoopThread
-from cometmq.client.push import PushConsumer as AsyncPushConsumer
-from cometmq.sync.pushbase import PushConsumerBase
+from cometmq.client.consume.push import PushConsumer as AsyncPushConsumer
+from cometmq.client.loop_thread import LoopThread
+from cometmq.sync.push_base import PushConsumerBase
 
 F = TypeVar("F", bound=Callable[..., Any])
 

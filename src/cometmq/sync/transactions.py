@@ -1,13 +1,13 @@
-"""The sync twin of `cometmq.client.transactions.TransactionProducer`. Written by scripts/sync_twin.py."""
+"""The sync twin of `cometmq.client.produce.transactions.TransactionProducer`. Written by scripts/sync_twin.py."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TypeVar, Unpack
 
-from cometmq.client.loopthread import LoopThread
-from cometmq.client.outgoing import MessageKeywords
-from cometmq.client.transactions import Transaction
-from cometmq.client.transactions import TransactionProducer as AsyncTransactionProducer
+from cometmq.client.loop_thread import LoopThread
+from cometmq.client.produce.outgoing import MessageKeywords
+from cometmq.client.produce.transactions import Transaction
+from cometmq.client.produce.transactions import TransactionProducer as AsyncTransactionProducer
 from cometmq.sync.producer import Producer
 
 T = TypeVar("T")

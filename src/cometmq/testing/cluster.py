@@ -21,13 +21,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self, Unpack
 
-from cometmq.broker import live as broker_live
+from cometmq.broker.admin import settings as broker_live
 from cometmq.broker.server import Broker
 from cometmq.client.client import Client
 from cometmq.client.messages import Message
 from cometmq.client.options import ClientKeywords
 from cometmq.errors import CometError, ConfigError, NotRunning
-from cometmq.nameserver import live as nameserver_live
+from cometmq.nameserver import settings as nameserver_live
 from cometmq.nameserver.server import NameServer
 from cometmq.testing.clock import MovableClock
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, Unpack
 
-from cometmq.client.loopthread import LoopThread
+from cometmq.client.loop_thread import LoopThread
 from cometmq.client.messages import Message
 from cometmq.client.options import ClientKeywords
 from cometmq.sync.client import Client

@@ -177,7 +177,7 @@ class Request:
     AUTH_GET_ACL: Final = 3009
     AUTH_LIST_ACL: Final = 3010
     SWITCH_TIMER_ENGINE: Final = 5001
-    RAISE_FENCE: Final = 30101  # CometMQ's own: broker/fences.py
+    RAISE_FENCE: Final = 30101  # CometMQ's own: broker/produce/fences.py
     POP_MESSAGE: Final = 200050
     ACK_MESSAGE: Final = 200051
     PEEK_MESSAGE: Final = 200052

@@ -4,9 +4,9 @@ A frame is
 
     length:4  word:4  header:H  body:length-4-H        word = serialize type << 24 | H
 
-and the header has two forms. Type 0 is a JSON object (`json_header.py`). Type 1, "ROCKETMQ", is binary:
+and the header has two forms. Type 0 is a JSON object (`fastjson/header.py`). Type 1, "ROCKETMQ", is binary:
 
-    code:2 language:1 version:2 opaque:4 flag:4  R:4 remark:R  E:4 ext fields:E        (`extfields.py`)
+    code:2 language:1 version:2 opaque:4 flag:4  R:4 remark:R  E:4 ext fields:E        (`ext_fields.py`)
 
 Integers are big-endian and signed. A response repeats its request's opaque and form and has flag bit 0 set;
 bit 1 marks a one-way request. Values of ext fields are always text. An empty text cannot be told from an absent
@@ -22,9 +22,9 @@ import msgspec
 
 from cometmq.errors import WireError
 from cometmq.wire.codes import LANGUAGE_CODES, LANGUAGE_NAMES, POP_CODE_BY_LOW_16_BITS
-from cometmq.wire.extfields import decode_ext, encode_ext, text_at
+from cometmq.wire.ext_fields import decode_ext, encode_ext, text_at
+from cometmq.wire.fastjson.header import LANGUAGE_UNKNOWN, read_json_header
 from cometmq.wire.integers import COMPILED, u32_at
-from cometmq.wire.json_header import LANGUAGE_UNKNOWN, read_json_header
 
 JSON: Final = 0
 ROCKETMQ: Final = 1

@@ -17,7 +17,7 @@ from typing import Final, Protocol
 import lz4.frame
 
 from cometmq.errors import WireError
-from cometmq.wire.sysflag import (
+from cometmq.wire.record.sysflag import (
     COMPRESSED,
     COMPRESSION_LZ4,
     COMPRESSION_MASK,

@@ -9,10 +9,10 @@ import pytest
 
 from cometmq import StartFrom
 from cometmq.client.admin.messages import _resolved
-from cometmq.client.admin.tracerecords import TraceRecord, read_records
+from cometmq.client.admin.trace_records import TraceRecord, read_records
 from cometmq.errors import CallError, ConfigError, NoRoute, NotFound, SendFailed
 from cometmq.names import dlq_topic
-from cometmq.wire.message_id import encode_offset_id, offset_id_prefix
+from cometmq.wire.record.message_id import encode_offset_id, offset_id_prefix
 from tests.conftest import run
 from tests.support.clusters import real_cluster
 from tests.support.net import until

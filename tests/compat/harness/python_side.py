@@ -11,12 +11,12 @@ from typing import Any, Self, TypeVar
 
 from cometmq.client.client import Client
 from cometmq.client.codecs import text_codec
+from cometmq.client.consume.pull import PullConsumer
+from cometmq.client.consume.push import PushConsumer
 from cometmq.client.messages import Message
 from cometmq.client.options import ConsumerOptions, StartFrom
-from cometmq.client.producer import Producer
-from cometmq.client.pull import PullConsumer
-from cometmq.client.push import PushConsumer
-from cometmq.client.transactions import TransactionProducer, Tx
+from cometmq.client.produce.producer import Producer
+from cometmq.client.produce.transactions import TransactionProducer, Tx
 from cometmq.wire.bodies import MessageQueue
 from tests.compat.harness.sides import TAKE_TIMEOUT_S, Consuming, Got, Out, Pulling, Sent, Transacting
 

@@ -3,8 +3,8 @@
 from typing import Any
 
 from cometmq.clock import ManualClock
-from cometmq.store.fakedisk import FakeDisk
-from cometmq.store.puts import AppendRequest
+from cometmq.store.fake_disk import FakeDisk
+from cometmq.store.log.append import AppendRequest
 from cometmq.store.results import PutStatus
 from cometmq.store.store import Store
 from tests.support.whole_store import open_store

@@ -7,7 +7,7 @@ import pytest
 
 from cometmq.errors import StoreError, WireError
 from cometmq.store.replication.frames import HEADER, REPORT, Frames, Reports
-from cometmq.store.replication.whole import WholeRecords
+from cometmq.store.replication.record_cutter import WholeRecords
 from tests.store.replication.bench import SEGMENT_BYTES, fill, log_bytes, put, small_store
 
 FRAMES_BYTES_MAX = 1000

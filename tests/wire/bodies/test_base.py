@@ -24,8 +24,8 @@ from cometmq.wire.bodies import (
     decode_list,
     encode_list,
 )
-from cometmq.wire.json_dialect import loads
-from cometmq.wire.json_writer import _write  # the form that STANDARD_FORM stands in for
+from cometmq.wire.fastjson.dialect import loads
+from cometmq.wire.fastjson.writer import _write  # the form that STANDARD_FORM stands in for
 
 CLASSES = sorted(
     (kind for kind in vars(bodies).values() if isinstance(kind, type) and issubclass(kind, Body) and kind is not Body),

@@ -30,7 +30,7 @@ from cometmq.wire.bodies import (
     TransactionCounts,
 )
 from cometmq.wire.command import decode
-from cometmq.wire.json_dialect import loads
+from cometmq.wire.fastjson.dialect import loads
 from tests.support.golden import golden_frames, golden_store
 
 REQUESTS: dict[int, type[Body]] = {

@@ -34,8 +34,8 @@ from cometmq.client.admin.results import (
     Topic,
     TopicOnBroker,
 )
-from cometmq.client.admin.tracerecords import TraceRecord
-from cometmq.client.instance import Instance
+from cometmq.client.admin.trace_records import TraceRecord
+from cometmq.client.cluster.instance import Instance
 from cometmq.client.options import ClientOptions
 
 

@@ -9,9 +9,9 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final, Protocol, TypeVar
 
 from cometmq.client.admin.results import BrokerMember
-from cometmq.client.instance import Instance
-from cometmq.client.namespaces import strip, wrap
-from cometmq.client.routes import MASTER_ID
+from cometmq.client.cluster.instance import Instance
+from cometmq.client.cluster.namespaces import strip, wrap
+from cometmq.client.cluster.routes import MASTER_ID
 from cometmq.errors import BrokerError, NotFound
 from cometmq.wire.bodies import ClusterInfo
 from cometmq.wire.codes import Request, Response

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from cometmq.client.admin.calls import Calls, each
 from cometmq.client.admin.results import BrokerMember, BrokerState, BrokerStats, StatsWindow
 from cometmq.errors import BrokerError, CallError, NotFound
-from cometmq.wire import properties_text
+from cometmq.wire import java_properties
 from cometmq.wire.bodies import BrokerStatsData, BrokerStatsItem, HaStatus, KVTable
 from cometmq.wire.codes import Request, Response
 from cometmq.wire.headers import (
@@ -58,7 +58,7 @@ class ClusterAdmin(Calls):
         """Every setting by RocketMQ's key."""
         (member,) = await self.masters(broker=broker)
         response = await self.ask(member.address, Request.GET_BROKER_CONFIG)
-        return dict(sorted(properties_text.parse(response.body).items()))
+        return dict(sorted(java_properties.parse(response.body).items()))
 
     async def set_broker_config(
         self, settings: Mapping[str, str], *, broker: str | None = None, cluster: str | None = None
@@ -72,7 +72,7 @@ class ClusterAdmin(Calls):
             unknown = settings.keys() - (await self.broker_config(master.address)).keys()
             if unknown:
                 raise NotFound(f"broker {master.name} has no setting {', '.join(sorted(unknown))}: check the spelling")
-        body = properties_text.write(settings).encode()
+        body = java_properties.write(settings).encode()
         await each(masters, lambda master: self.ask(master.address, Request.UPDATE_BROKER_CONFIG, None, body))
         return [master.name for master in masters]
 
@@ -80,13 +80,13 @@ class ClusterAdmin(Calls):
         """Settings of name servers by address, of one or all."""
         addresses = self.name_servers(address)
         responses = await each(addresses, lambda it: self.ask(it, Request.GET_NAMESRV_CONFIG))
-        parsed = [dict(sorted(properties_text.parse(response.body).items())) for response in responses]
+        parsed = [dict(sorted(java_properties.parse(response.body).items())) for response in responses]
         return dict(zip(addresses, parsed, strict=True))
 
     async def set_name_server_config(self, settings: Mapping[str, str], address: str | None = None) -> list[str]:
         """On one name server or every one; gives their addresses."""
         addresses = self.name_servers(address)
-        body = properties_text.write(settings).encode()
+        body = java_properties.write(settings).encode()
         await each(addresses, lambda it: self.ask(it, Request.UPDATE_NAMESRV_CONFIG, None, body))
         return addresses
 

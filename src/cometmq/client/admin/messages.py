@@ -17,19 +17,19 @@ from cometmq import names
 from cometmq.client.admin.calls import each
 from cometmq.client.admin.offsets import OffsetAdmin, time_ms
 from cometmq.client.admin.results import BrokerMember, Resent
-from cometmq.client.admin.tracerecords import TraceRecord, read_records
+from cometmq.client.admin.trace_records import TraceRecord, read_records
 from cometmq.client.codecs import bytes_codec
 from cometmq.client.messages import Message, SendReceipt, received
 from cometmq.client.options import ProducerOptions
-from cometmq.client.producer import Producer
+from cometmq.client.produce.producer import Producer
 from cometmq.errors import BrokerError, CallError, CometError, ConfigError, NoRoute, NotFound, WireError
 from cometmq.wire.bodies import MessageQueue
 from cometmq.wire.codes import Request, Response
 from cometmq.wire.command import Command
 from cometmq.wire.headers import PullMessage, PullMessageResponse, QueryMessage, ViewMessage
-from cometmq.wire.message import StoredMessage, decode_record, decode_records
-from cometmq.wire.message_id import decode_offset_id
-from cometmq.wire.properties import Property
+from cometmq.wire.record.message import StoredMessage, decode_record, decode_records
+from cometmq.wire.record.message_id import decode_offset_id
+from cometmq.wire.record.properties import Property
 
 I64_MAX: Final = 2**63 - 1
 FOUND_MAX: Final = 64

@@ -11,13 +11,13 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Literal, TypeAlias
 
-from cometmq.client import bounds
 from cometmq.client.admin.calls import each
 from cometmq.client.admin.groups import GroupAdmin
 from cometmq.client.admin.results import BrokerMember, Lag, Move, ProgressSpan
 from cometmq.client.admin.topics import TopicAdmin
+from cometmq.client.cluster import queue_offsets
 from cometmq.errors import BrokerError, ConfigError, NotFound
-from cometmq.wire import properties_text
+from cometmq.wire import java_properties
 from cometmq.wire.bodies import ConsumeStats, ConsumeTimeSpans, MessageQueue, SubscriptionGroupTable
 from cometmq.wire.codes import Request, Response
 from cometmq.wire.headers import (
@@ -146,25 +146,25 @@ class OffsetAdmin(TopicAdmin, GroupAdmin):
         return [self.shown(queue) for queue in route.subscribe]
 
     async def earliest_offset(self, queue: MessageQueue) -> int:
-        return await bounds.begin(self.instance, self._wired(queue))
+        return await queue_offsets.begin(self.instance, self._wired(queue))
 
     async def latest_offset(self, queue: MessageQueue) -> int:
         """The offset after the last message."""
-        return await bounds.end(self.instance, self._wired(queue))
+        return await queue_offsets.end(self.instance, self._wired(queue))
 
     async def offset_at(self, queue: MessageQueue, at: datetime) -> int:
         """Of the first message that was stored then or later; the end if there is none."""
-        return await bounds.at(self.instance, self._wired(queue), at)
+        return await queue_offsets.at(self.instance, self._wired(queue), at)
 
     async def _home(self, queue: MessageQueue) -> str:
         """The address of the broker that has a queue."""
-        return await bounds.home(self.instance, self._wired(queue))
+        return await queue_offsets.home(self.instance, self._wired(queue))
 
     def _wired(self, queue: MessageQueue) -> MessageQueue:
         return MessageQueue(queue.broker_name, queue.queue_id, self.wrap(queue.topic))
 
     async def _committed(self, group: str, queue: MessageQueue) -> int:
-        offset = await bounds.committed(self.instance, group, self._wired(queue))
+        offset = await queue_offsets.committed(self.instance, group, self._wired(queue))
         return -1 if offset is None else offset
 
     async def _target(self, queue: MessageQueue, to: Place) -> int:
@@ -182,7 +182,7 @@ class OffsetAdmin(TopicAdmin, GroupAdmin):
 
     async def _apply(self, address: str, group: str, moves: list[Move], to: Place) -> None:
         """What one broker has to do."""
-        config = properties_text.parse((await self.ask(address, Request.GET_BROKER_CONFIG)).body)
+        config = java_properties.parse((await self.ask(address, Request.GET_BROKER_CONFIG)).body)
         if config.get(MOVES_ITSELF) == "true" and await self._is_known(address, group):
             await each(moves, lambda move: self._move(address, group, move))
         elif await self._is_online(address, group):

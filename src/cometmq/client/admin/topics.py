@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from cometmq import names
 from cometmq.client.admin.calls import Calls, each
 from cometmq.client.admin.results import BrokerMember, QueueStats, Topic, TopicOnBroker
-from cometmq.client.routes import PERM_READ, PERM_WRITE
+from cometmq.client.cluster.routes import PERM_READ, PERM_WRITE
 from cometmq.errors import BrokerError, ConfigError, NoRoute
 from cometmq.wire.bodies import (
     GroupList,

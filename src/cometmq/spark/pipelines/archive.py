@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.names import readable_part
 from cometmq.spark.columns import COLUMNS, Column, chosen, lent
-from cometmq.spark.lake import CODEC, Lake, LakeFile, Manifest, check_codec, data_path
-from cometmq.spark.offsets import Queue, Range
+from cometmq.spark.lake.archive import CODEC, Lake, LakeFile, Manifest, check_codec, data_path
+from cometmq.spark.live.offsets import Queue, Range
 from cometmq.spark.pipelines.progress import Tell, follow, progress
 from cometmq.spark.pipelines.steps import Summary, at
 
@@ -133,7 +133,7 @@ class _Write:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
-        from cometmq.spark.storeparts import mapped_once
+        from cometmq.spark.stores.partitions import mapped_once
 
         with mapped_once():
             for row in (row for batch in batches for row in batch.to_pylist()):
@@ -143,9 +143,9 @@ class _Write:
                     yield pa.RecordBatch.from_pylist([asdict(file) for file in files], schema=_file_schema())
 
     def _files(self, one: Range) -> Iterator[LakeFile]:
-        from cometmq.spark.lakewriting import DayFile, by_day
-        from cometmq.spark.source import read_messages, source_options
-        from cometmq.spark.views import CAN_LEND
+        from cometmq.spark.lake.body_views import CAN_LEND
+        from cometmq.spark.lake.parquet_writer import DayFile, by_day
+        from cometmq.spark.live.source import read_messages, source_options
 
         options = source_options(self.options)
         names = [column.name for column in self.columns]

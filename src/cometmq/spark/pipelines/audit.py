@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from cometmq.names import SCHEDULE_TOPIC
 from cometmq.spark.pipelines.steps import Summary
-from cometmq.spark.storeparts import LogRange, StoreDirectory
+from cometmq.spark.stores.partitions import LogRange, StoreDirectory
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from cometmq.spark.hopping import Ints
-    from cometmq.spark.scanning import Sound
+    from cometmq.spark.stores.damage_scan import Sound
+    from cometmq.spark.stores.record_starts import Ints
 
 ROWS_DDL: Final = (
     "kind STRING, topic STRING, queueId INT, queueOffset BIGINT, commitLogOffset BIGINT, bytes BIGINT, detail STRING"
@@ -80,7 +80,7 @@ def audit(spark: SparkSession, *, store: str, partition_mib: int = 64) -> tuple[
 
 def _damages(directory: StoreDirectory, edges: list[Any], damaged: list[Any]) -> tuple[int, list[Finding]]:
     """How many messages there are, and what of the log is none."""
-    from cometmq.spark.scanning import Damaged, Edges, join
+    from cometmq.spark.stores.damage_scan import Damaged, Edges, join
 
     looked_at = [Edges(row.commitLogOffset, row.commitLogOffset + row.bytes) for row in edges]
     seen = [Damaged(row.commitLogOffset, row.commitLogOffset + row.bytes, row.detail) for row in damaged]
@@ -134,7 +134,7 @@ class _Scan:
                 yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     def _rows(self, part: LogRange) -> Iterator[Row]:
-        from cometmq.spark.scanning import Damaged, Edges, Sound, scan_log
+        from cometmq.spark.stores.damage_scan import Damaged, Edges, Sound, scan_log
 
         messages = 0
         edges = Edges(-1, -1)
@@ -163,7 +163,7 @@ class _Scan:
     def _one_queue(self, name: tuple[str, int], offsets: Ints, places: Ints, sizes: Ints, tags: Ints) -> Iterator[Row]:
         import numpy as np
 
-        from cometmq.store.consumequeue_ext import ADDRESS_MAX
+        from cometmq.store.queues.extension import ADDRESS_MAX
 
         queue = self.queues.get(name, Queue(*name, 0, 0))
         inside = (offsets >= queue.first) & (offsets < queue.last)

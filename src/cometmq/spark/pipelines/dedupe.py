@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.errors import ConfigError
 from cometmq.spark.columns import NAMES
-from cometmq.spark.lake import Lake, LakeFile, Manifest, data_path
+from cometmq.spark.lake.archive import Lake, LakeFile, Manifest, data_path
 from cometmq.spark.pipelines.progress import follow, progress
 from cometmq.spark.pipelines.steps import Summary, at, connection
 
@@ -176,7 +176,7 @@ class _WriteRows:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        from cometmq.spark.lakewriting import DayFile, by_day
+        from cometmq.spark.lake.parquet_writer import DayFile, by_day
 
         found: dict[tuple[str, str], DayFile] = {}
         for batch in batches:

@@ -26,11 +26,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.errors import ConfigError, StoreError
 from cometmq.names import DLQ_PREFIX, dlq_topic
+from cometmq.spark.lake.atomic_file import create_whole
+from cometmq.spark.live.remote import remote
 from cometmq.spark.pipelines.progress import Tell, progress, tasks
 from cometmq.spark.pipelines.steps import Summary, at, connection
-from cometmq.spark.remote import remote
-from cometmq.spark.wholefile import create_whole
-from cometmq.wire.properties import Property
+from cometmq.wire.record.properties import Property
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -86,7 +86,7 @@ def dlq(
 
 
 def _topics(options: dict[str, str], groups: str | None) -> list[str]:
-    from cometmq.spark.source import source_options
+    from cometmq.spark.live.source import source_options
 
     if groups:
         return [dlq_topic(group.strip()) for group in groups.split(",")]

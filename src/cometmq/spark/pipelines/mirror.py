@@ -23,20 +23,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.client.admin import Admin
 from cometmq.errors import BrokerUnknown, ConfigError, NoRoute
-from cometmq.spark.offsets import Positions, Queue, Range
+from cometmq.spark.live.offsets import Positions, Queue, Range
+from cometmq.spark.live.remote import Remote, remote
 from cometmq.spark.options import Options
-from cometmq.spark.pipelines.mirrortable import Copied, Table, runs_of
+from cometmq.spark.pipelines.mirror_table import Copied, Table, runs_of
 from cometmq.spark.pipelines.progress import Tell, follow, progress
 from cometmq.spark.pipelines.steps import Summary, at
-from cometmq.spark.remote import Remote, remote
 from cometmq.wire.bodies import MessageQueue
-from cometmq.wire.properties import Property
+from cometmq.wire.record.properties import Property
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from cometmq.spark.fencing import Fence
+    from cometmq.spark.live.fencing import Fence
 
 logger = logging.getLogger(__name__)
 
@@ -100,7 +100,7 @@ def mirror(
 
 def translate(*, state: str, namesrv: str, group: str, **options: str) -> Positions:
     """For the offsets of a group on the mirrored cluster those on the mirror at which the same messages come next."""
-    from cometmq.spark.source import source_options
+    from cometmq.spark.live.source import source_options
 
     table = Table(state)
     cluster = remote(source_options({"namesrvAddr": namesrv, **options}))
@@ -119,8 +119,8 @@ def carry_group(source: dict[str, str], sink: dict[str, str], table: Table, grou
 
 
 def _remotes(source: dict[str, str], sink: dict[str, str]) -> tuple[Remote, Remote]:
-    from cometmq.spark.sink import sink_options
-    from cometmq.spark.source import source_options
+    from cometmq.spark.live.sink import sink_options
+    from cometmq.spark.live.source import source_options
 
     return remote(source_options(source)), remote(sink_options(sink))
 
@@ -249,10 +249,10 @@ class _Copy:
                 yield pa.RecordBatch.from_arrays([pa.array([told])], names=["told"])
 
     def _copy(self, one: Range) -> Copied:
-        from cometmq.spark.fencing import Fence
-        from cometmq.spark.once import There, marked, send_once, since
-        from cometmq.spark.sending import producer_of
-        from cometmq.spark.sink import sink_options
+        from cometmq.spark.live.exactly_once import There, marked, send_once, since
+        from cometmq.spark.live.fencing import Fence
+        from cometmq.spark.live.sending import producer_of
+        from cometmq.spark.live.sink import sink_options
 
         options = sink_options(self.link.sink)
         here = remote(options)
@@ -288,9 +288,9 @@ class _Letters:
 
     def __iter__(self) -> Iterator[Any]:
         from cometmq.spark.columns import chosen
-        from cometmq.spark.once import Letter
-        from cometmq.spark.reading import read_range
-        from cometmq.spark.source import pull_options, source_options
+        from cometmq.spark.live.exactly_once import Letter
+        from cometmq.spark.live.reading import read_range
+        from cometmq.spark.live.source import pull_options, source_options
 
         options: Options = source_options(self.link.source)
         columns = tuple(chosen(["queueOffset", "body", "properties", "flag"]))

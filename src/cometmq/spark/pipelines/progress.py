@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
-from cometmq.spark.offsets import from_dict
+from cometmq.spark.live.offsets import from_dict
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -30,14 +30,14 @@ from cometmq.errors import ConfigError, StoreError
 from cometmq.names import SCHEDULE_TOPIC
 from cometmq.spark.pipelines.progress import progress, tasks
 from cometmq.spark.pipelines.steps import Summary, at
-from cometmq.spark.storeparts import LogRange, StoreDirectory, _first_record
+from cometmq.spark.stores.partitions import LogRange, StoreDirectory, _first_record
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from cometmq.store.segments import Segment
-    from cometmq.wire.scan import RecordScan
+    from cometmq.store.log.segments import Segment
+    from cometmq.wire.record.scan import RecordScan
 
 logger = logging.getLogger(__name__)
 
@@ -109,7 +109,7 @@ def _units_per_file(store: str) -> int | None:
 
 def _check_index(store: Path, options: Any, wanted: bool) -> None:
     """A broker refuses index files of another size than its settings make."""
-    from cometmq.store.index import ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES
+    from cometmq.store.queues.index import ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES
 
     expected = HEADER_BYTES + SLOT_BYTES * options.index_slots + ENTRY_BYTES * options.index_entries
     for path in sorted((store / "index").glob("*")) if wanted else ():
@@ -179,8 +179,8 @@ class _Scan:
         self.delay_levels = delay_levels
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from cometmq.store.dispatch import parse_delay_levels
         from cometmq.store.options import StoreOptions
+        from cometmq.store.queues.dispatch import parse_delay_levels
 
         delays_ms = parse_delay_levels(self.delay_levels or StoreOptions().delay_levels)
         rows: list[tuple[Any, ...]] = []
@@ -199,10 +199,10 @@ class _Scan:
 
 def scan_range(directory: StoreDirectory, part: LogRange, delays_ms: list[int]) -> Iterator[tuple[Any, ...]]:
     """Rows of SCAN_DDL for the records that begin in a range of the log."""
-    from cometmq.store.damage import next_record
     from cometmq.store.disk import OsDisk
-    from cometmq.store.segments import Segment
-    from cometmq.wire.scan import BLANK, OK, scan_record
+    from cometmq.store.log.resync import next_record
+    from cometmq.store.log.segments import Segment
+    from cometmq.wire.record.scan import BLANK, OK, scan_record
 
     files = directory.log_files()
     number = bisect_right([start for start, _, _ in files], part.first) - 1
@@ -236,8 +236,8 @@ def _is_end(segment: Segment, position: int, size: int) -> bool:
 def _asked_for(scan: RecordScan, delays_ms: list[int]) -> Iterator[tuple[Any, ...]]:
     """The unit and the index entries of one record, as `store.dispatch` decides."""
     from cometmq.wire.hashing import java_string_hash
-    from cometmq.wire.properties import Property
-    from cometmq.wire.sysflag import INNER_BATCH, TRANSACTION_MASK, TRANSACTION_ROLLBACK, enters_consume_queue
+    from cometmq.wire.record.properties import Property
+    from cometmq.wire.record.sysflag import INNER_BATCH, TRANSACTION_MASK, TRANSACTION_ROLLBACK, enters_consume_queue
 
     tag = scan.property(Property.TAGS) or ""
     code = java_string_hash(tag) if tag else 0
@@ -290,10 +290,10 @@ class _PutUnits(_Put):
         self.damages = damages
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from cometmq.store.batchqueue import BatchQueue
-        from cometmq.store.consumequeues import ConsumeQueues
         from cometmq.store.disk import OsDisk
         from cometmq.store.options import StoreOptions
+        from cometmq.store.queues.batch_queue import BatchQueue
+        from cometmq.store.queues.consume_queues import ConsumeQueues
 
         folder = self._folder()
         queues = ConsumeQueues(OsDisk(), StoreOptions(root_dir=folder, **self.sizes))
@@ -323,8 +323,8 @@ class _PutUnits(_Put):
 class _PutKeys(_Put):
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from cometmq.store.disk import OsDisk
-        from cometmq.store.index import Index
         from cometmq.store.options import StoreOptions
+        from cometmq.store.queues.index import Index
 
         folder = self._folder()
         clock = _StoreClock()

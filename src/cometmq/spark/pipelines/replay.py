@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from cometmq.errors import ConfigError
 from cometmq.names import place_below, topic_fault
-from cometmq.spark.lake import Lake
+from cometmq.spark.lake.archive import Lake
 from cometmq.spark.pipelines.progress import progress, tasks
 from cometmq.spark.pipelines.steps import Summary, at
 

@@ -27,16 +27,16 @@ from typing import TYPE_CHECKING, Any, Final
 from cometmq.errors import NoRoute
 from cometmq.names import DLQ_PREFIX, RETRY_PREFIX, TRACE_TOPIC
 from cometmq.spark import charts
+from cometmq.spark.live.topics import keeps_books
 from cometmq.spark.pipelines.progress import progress, tasks
 from cometmq.spark.pipelines.search import moment_ms
 from cometmq.spark.pipelines.steps import Summary
-from cometmq.spark.topics import keeps_books
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from cometmq.spark.remote import Remote
+    from cometmq.spark.live.remote import Remote
 
 QUANTILES: Final = (0.5, 0.95, 0.99)
 TRACES_DDL: Final = (
@@ -71,8 +71,8 @@ def report(
     **source: str,
 ) -> Summary:
     """Of all topics and groups, or those named. `since`: a moment as for search. `source`: options of the source."""
-    from cometmq.spark.remote import remote
-    from cometmq.spark.source import source_options
+    from cometmq.spark.live.remote import remote
+    from cometmq.spark.live.source import source_options
 
     cluster = remote(source_options({"namesrvAddr": namesrv, "subscribe": "x", **source}))
     names = _names(topics) or [one for one in cluster.topics() if _is_users(one)]
@@ -214,7 +214,7 @@ def _records(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The records in bodies of trace messages."""
     import pyarrow as pa
 
-    from cometmq.client.admin.tracerecords import read_records
+    from cometmq.client.admin.trace_records import read_records
 
     kinds = {"STRING": pa.string(), "BIGINT": pa.int64(), "BOOLEAN": pa.bool_()}
     schema = pa.schema([(name, kinds[kind]) for name, kind in (part.split() for part in TRACES_DDL.split(", "))])

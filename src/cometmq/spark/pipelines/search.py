@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Final
 from cometmq.errors import ConfigError
 from cometmq.names import place_below
 from cometmq.spark.columns import chosen
-from cometmq.spark.lake import Lake
+from cometmq.spark.lake.archive import Lake
 from cometmq.spark.pipelines.progress import progress, tasks
 from cometmq.spark.pipelines.steps import Summary
 
@@ -206,7 +206,7 @@ def _archive(
 
 def _store(spark: SparkSession, store: str, topics: list[str], wanted: Wanted) -> DataFrame:
     from cometmq.spark.options import Options
-    from cometmq.spark.storefiles import ALIASES, OPTIONS, directories
+    from cometmq.spark.stores.source import ALIASES, OPTIONS, directories
 
     stores = directories(Options({"paths": store}, OPTIONS, ALIASES))
     rows = [
@@ -297,8 +297,8 @@ class _InStores(_In):
         self.stores = stores
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from cometmq.spark.storefiles import Reading
-        from cometmq.spark.storeparts import QueueRange
+        from cometmq.spark.stores.partitions import QueueRange
+        from cometmq.spark.stores.source import Reading
 
         reading = Reading(tuple(chosen(NAMES)), True, True, False, 8192, 16 << 20)
         for batch in batches:
@@ -313,10 +313,10 @@ class _InQueues(_In):
         self.options = options
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from cometmq.spark.offsets import Queue, Range
-        from cometmq.spark.reading import read_range
-        from cometmq.spark.remote import remote
-        from cometmq.spark.source import pull_options, source_options
+        from cometmq.spark.live.offsets import Queue, Range
+        from cometmq.spark.live.reading import read_range
+        from cometmq.spark.live.remote import remote
+        from cometmq.spark.live.source import pull_options, source_options
 
         options = source_options(self.options)
         for batch in batches:

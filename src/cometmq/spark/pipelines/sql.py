@@ -31,10 +31,10 @@ from typing import TYPE_CHECKING, Final
 from cometmq.errors import ConfigError
 from cometmq.names import place_below, topic_fault
 from cometmq.spark.bodies import quoted, read_schema
+from cometmq.spark.live.rows import SINK_COLUMNS
 from cometmq.spark.parsed import COLUMNS, fields_of, unfit_of
 from cometmq.spark.pipelines.progress import Tell, progress, tasks
 from cometmq.spark.pipelines.steps import Summary, at
-from cometmq.spark.rows import SINK_COLUMNS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -163,10 +163,10 @@ class _Job:
 
     def _planned(self, path: Path) -> dict[str, dict[str, str]]:
         """Which offsets of which topic: as the first try of this run found them."""
-        from cometmq.spark.offsets import to_dict
-        from cometmq.spark.remote import remote
-        from cometmq.spark.source import source_options
-        from cometmq.spark.starting import ending, queues_of, starting
+        from cometmq.spark.live.offsets import to_dict
+        from cometmq.spark.live.remote import remote
+        from cometmq.spark.live.source import source_options
+        from cometmq.spark.live.starting import ending, queues_of, starting
 
         if not path.exists():
             plan: dict[str, dict[str, str]] = {}

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from cometmq.spark.faults import at as at
-from cometmq.spark.remote import CONNECTION_OPTIONS
+from cometmq.spark.kill_points import at as at
+from cometmq.spark.live.remote import CONNECTION_OPTIONS
 
 
 @dataclass(frozen=True)

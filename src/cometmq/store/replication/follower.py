@@ -16,9 +16,9 @@ from typing import Final, cast
 
 from cometmq.clock import Timer
 from cometmq.errors import StoreError, WireError
+from cometmq.rate_limited_log import ThinnedLog
 from cometmq.store.replication.replica import Diverged, Replica
 from cometmq.store.store import Store
-from cometmq.thinned import ThinnedLog
 
 log = logging.getLogger(__name__)
 

@@ -32,7 +32,7 @@ from typing import Final, Protocol
 
 from cometmq.errors import WireError
 from cometmq.store.replication.frames import HEADER, Reports
-from cometmq.store.replication.pace import Pace
+from cometmq.store.replication.rate import Pace
 
 _NOTHING: Final = memoryview(b"")
 # Headers of heartbeats.

@@ -21,12 +21,12 @@ from typing import Final, cast
 
 from cometmq.clock import Timer
 from cometmq.errors import WireError
+from cometmq.rate_limited_log import ThinnedLog
 from cometmq.store.disk import File
 from cometmq.store.replication.links import BACKLOG_FRAME_BYTES, Link
 from cometmq.store.replication.master import Master
 from cometmq.store.results import PutStatus
 from cometmq.store.store import Store
-from cometmq.thinned import ThinnedLog
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-from cometmq.store.flush import Callback
+from cometmq.store.log.flush import Callback
 from cometmq.store.replication.links import Link, LinkOptions, SentLog, replicated_offset
 from cometmq.store.replication.quorum import QuorumOptions, copies_needed
 from cometmq.store.replication.waiters import Waiters

@@ -16,8 +16,8 @@ from typing import Final, Protocol
 
 from cometmq.errors import StoreError, WireError
 from cometmq.store.replication.frames import HEADER_BYTES, REPORT, Frames
-from cometmq.store.replication.pace import Pace
-from cometmq.store.replication.whole import WholeRecords
+from cometmq.store.replication.rate import Pace
+from cometmq.store.replication.record_cutter import WholeRecords
 
 CHECKED_BYTES: Final = 32 << 10
 # 0 asks for the last segment, wherever it begins.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from cometmq.store.flush import Callback, tell
+from cometmq.store.log.flush import Callback, tell
 from cometmq.store.results import PutStatus
 
 

@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Self, TypeAli
 import msgspec
 
 from cometmq.errors import WireError
-from cometmq.wire.json_reader import BYTES_MAX, ObjectKey, check_values, loads_finite
-from cometmq.wire.json_writer import dumps
+from cometmq.wire.fastjson.reader import BYTES_MAX, ObjectKey, check_values, loads_finite
+from cometmq.wire.fastjson.writer import dumps
 
 I32: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 I64: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]

@@ -11,7 +11,7 @@ from cometmq.errors import WireError
 from cometmq.wire.bodies.base import I32, I64, Body, convert, keyed_by
 from cometmq.wire.bodies.clients import SubscriptionData
 from cometmq.wire.bodies.common import DataVersion, MessageQueue
-from cometmq.wire.json_writer import dumps
+from cometmq.wire.fastjson.writer import dumps
 
 
 def _with_queue_keys(tree: dict[Any, Any], *members: str) -> dict[Any, Any]:

@@ -37,8 +37,8 @@ from cometmq.wire.bodies.base import (
 from cometmq.wire.bodies.common import DataVersion
 from cometmq.wire.bodies.topics import QueueMapping, TopicConfig, TopicConfigTable
 from cometmq.wire.codes import Version
-from cometmq.wire.json_reader import loads_finite
-from cometmq.wire.json_writer import dumps
+from cometmq.wire.fastjson.reader import loads_finite
+from cometmq.wire.fastjson.writer import dumps
 
 INFLATED_BYTES_MAX: Final = 64 * 1024 * 1024
 TOPICS_MAX: Final = 65_536

@@ -11,7 +11,7 @@ from cometmq import names
 from cometmq.errors import WireError
 from cometmq.wire.bodies.base import I32, I64, Body
 from cometmq.wire.bodies.topics import QueueMapping
-from cometmq.wire.json_writer import dumps
+from cometmq.wire.fastjson.writer import dumps
 
 ANSWER_BYTES_MAX: Final = 4 << 20
 # Name servers before 4.9.4 write broker ids bare, which is read fifty times slower.

@@ -9,7 +9,7 @@ from msgspec import field, structs
 
 from cometmq.wire.bodies.base import I32, I64, Body, EnumName, enum_name
 from cometmq.wire.bodies.common import DataVersion
-from cometmq.wire.json_writer import dumps
+from cometmq.wire.fastjson.writer import dumps
 
 TOPIC_FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
 

@@ -1,0 +1,1 @@
+"""Requests of operators: topics, groups, settings, queries, statistics, maintenance."""

@@ -1,0 +1,169 @@
+"""Looking messages up: by key, by place in the log; and the bounds of queues, by offset and by time.
+
+Whoever asks by key or place may want a message that nobody has read for weeks. Its pages, and those of the index on
+the way to it, are read in a thread first, so that a slow disk keeps no one else waiting.
+
+The index knows hashes only: an answer by key may hold messages of other keys, and the client compares.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from struct import Struct
+from typing import TYPE_CHECKING, Final
+
+from cometmq.broker.cold_pages import searched
+from cometmq.broker.entry import Entry
+from cometmq.errors import RequestError
+from cometmq.net.connection import Connection
+from cometmq.store.store import Store
+from cometmq.wire.codes import Request, Response
+from cometmq.wire.command import Command, reply
+from cometmq.wire.headers import (
+    UPPER,
+    GetEarliestStoreTime,
+    GetMaxOffset,
+    GetMinOffset,
+    OffsetResponse,
+    QueryMessage,
+    QueryMessageResponse,
+    SearchOffset,
+    TimestampResponse,
+    ViewMessage,
+)
+
+if TYPE_CHECKING:
+    from cometmq.broker.server import Broker
+
+# A frame has at most 16 MiB; clients drop the connection that sends more.
+ANSWER_BYTES_MAX: Final = 15 << 20
+# Most records are smaller.
+FIRST_READ_BYTES: Final = 64 << 10
+
+_SIZE: Final = Struct(">i")
+
+
+async def query(broker: Broker, connection: Connection, request: Command) -> Command:
+    """Messages of a topic that may carry a key. Asked for a unique key, as many as the store's default."""
+    header = QueryMessage.decode(request.ext)
+    options = broker.store.options
+    count = options.query_messages_default if header.unique_key_query else header.max_num
+    offsets = await asyncio.to_thread(_find, broker.store, header, min(count, options.query_messages_max))
+    records = _records(broker.store, offsets)
+    files = broker.store.index.files
+    ext = QueryMessageResponse(
+        index_last_update_timestamp=files[-1].end_time_ms if files else 0,
+        index_last_update_phyoffset=files[-1].end_offset if files else 0,
+    ).encode()
+    if not records:
+        remark = f"no message of topic {header.topic} with key {header.key[:80]!r} in the time asked for"
+        return reply(request, Response.QUERY_NOT_FOUND, remark, ext)
+    return reply(request, ext=ext, body=b"".join(records))
+
+
+async def view(broker: Broker, connection: Connection, request: Command) -> Command:
+    """The message whose record starts at a physical offset."""
+    offset = ViewMessage.decode(request.ext).offset
+    return reply(request, body=await record_at(broker.store, offset))
+
+
+async def record_at(store: Store, offset: int) -> bytes:
+    """The whole record that starts there; RequestError if none does."""
+    await asyncio.to_thread(_load, store, [offset])
+    record = store.lookup.record_at(offset)
+    if record is None:
+        raise RequestError(
+            Response.SYSTEM_ERROR,
+            f"no message starts at physical offset {offset}: it was deleted, or the offset is not one of this broker",
+        )
+    return bytes(record)
+
+
+def _find(store: Store, header: QueryMessage, count_max: int) -> list[int]:
+    """For a thread: where the messages are, in log order, their pages in memory."""
+    found = store.index.query(header.topic, header.key, count_max, header.begin_timestamp, header.end_timestamp)
+    offsets = sorted(set(found))
+    _load(store, offsets)
+    return offsets
+
+
+def _load(store: Store, offsets: list[int]) -> None:
+    """For a thread: read what the loop is going to touch."""
+    for offset in offsets:
+        segment = store.segments.find(offset)
+        if segment is None:
+            continue
+        position = offset - segment.start
+        try:
+            head = segment.file.pread(position, min(FIRST_READ_BYTES, segment.size - position))
+            size = _SIZE.unpack_from(head)[0] if len(head) >= _SIZE.size else 0
+            if size > len(head):
+                # An offset that does not hit a record gives any number.
+                end = min(size, segment.size - position, ANSWER_BYTES_MAX)
+                segment.file.pread(position + len(head), end - len(head))
+        except OSError:
+            continue  # deleted meanwhile; whoever looks next finds nothing
+
+
+def _records(store: Store, offsets: list[int]) -> list[memoryview]:
+    """As many as one answer can hold."""
+    records: list[memoryview] = []
+    total = 0
+    for offset in offsets:
+        record = store.lookup.record_at(offset)
+        if record is None:
+            continue
+        total += len(record)
+        if total > ANSWER_BYTES_MAX:
+            break
+        records.append(record)
+    return records
+
+
+# Bounds of queues. A queue that is not there has none, which is no error.
+
+
+def offset_by_time(broker: Broker, connection: Connection, request: Command) -> Command | Awaitable[Command]:
+    header = SearchOffset.decode(request.ext)
+    upper = header.boundary_type == UPPER
+
+    def search(loaded: set[int]) -> Command:
+        lookup = broker.store.lookup
+        offset = lookup.offset_by_time(header.topic, header.queue_id, header.timestamp, upper, loaded)
+        return reply(request, ext=OffsetResponse(offset=offset).encode())
+
+    return searched(broker.store, search)
+
+
+def max_offset(broker: Broker, connection: Connection, request: Command) -> Command:
+    header = GetMaxOffset.decode(request.ext)
+    _, high = broker.store.queue_bounds(header.topic, header.queue_id)
+    return reply(request, ext=OffsetResponse(offset=high).encode())
+
+
+def min_offset(broker: Broker, connection: Connection, request: Command) -> Command:
+    header = GetMinOffset.decode(request.ext)
+    low, _ = broker.store.queue_bounds(header.topic, header.queue_id)
+    return reply(request, ext=OffsetResponse(offset=low).encode())
+
+
+def earliest_time(broker: Broker, connection: Connection, request: Command) -> Command | Awaitable[Command]:
+    """When the first message of a queue was stored; -1 if it has none."""
+    header = GetEarliestStoreTime.decode(request.ext)
+
+    def search(loaded: set[int]) -> Command:
+        time_ms = broker.store.lookup.earliest_time(header.topic, header.queue_id, loaded)
+        return reply(request, ext=TimestampResponse(timestamp=time_ms).encode())
+
+    return searched(broker.store, search)
+
+
+HANDLERS: Final[dict[int, Entry]] = {
+    Request.QUERY_MESSAGE: Entry(query, "query", "read"),
+    Request.VIEW_MESSAGE_BY_ID: Entry(view, "query", "read"),
+    Request.SEARCH_OFFSET_BY_TIMESTAMP: Entry(offset_by_time, "admin", "read"),
+    Request.GET_MAX_OFFSET: Entry(max_offset, "admin", "read"),
+    Request.GET_MIN_OFFSET: Entry(min_offset, "admin", "read"),
+    Request.GET_EARLIEST_MSG_STORETIME: Entry(earliest_time, "admin", "read"),
+}

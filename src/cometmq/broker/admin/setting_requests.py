@@ -1,0 +1,50 @@
+"""Settings of the running broker, as a properties text: shown and changed.
+
+What may be changed is decided in live.py. The text is ASCII and sorted; secrets are left out.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from cometmq.broker.entry import Entry
+from cometmq.broker.replicas.replication import ha_port_of
+from cometmq.net.connection import Connection
+from cometmq.wire import java_properties
+from cometmq.wire.bodies import DataVersion
+from cometmq.wire.codes import Request
+from cometmq.wire.command import Command, reply
+from cometmq.wire.headers import GetBrokerConfigResponse
+
+if TYPE_CHECKING:
+    from cometmq.broker.server import Broker
+
+
+async def update(broker: Broker, connection: Connection, request: Command) -> Command:
+    """All keys or none. A key that nobody knows changes nothing and is named in the remark, as in RocketMQ."""
+    if not request.body:
+        return reply(request)
+    skipped = await broker.change_config(request.body)
+    return reply(request, remark=f"no such setting: {', '.join(skipped)}" if skipped else None)
+
+
+def get(broker: Broker, connection: Connection, request: Command) -> Command:
+    options = broker.store.options
+    texts = {
+        **broker.settings.texts(),
+        # What is used where nothing was set.
+        "brokerIP1": broker.config.advertised_host,
+        "storePathRootDir": options.root_dir,
+        "storePathCommitLog": ",".join(options.commitlog_dirs()),
+        "listenPort": str(broker.port),
+        "haListenPort": str(ha_port_of(options, broker.port)),
+    }
+    version = DataVersion(counter=broker.settings.changes, timestamp=broker.stats.started_ms)
+    ext = GetBrokerConfigResponse(version=version.encode().decode()).encode()
+    return reply(request, ext=ext, body=java_properties.write(texts).encode())
+
+
+HANDLERS: Final[dict[int, Entry]] = {
+    Request.UPDATE_BROKER_CONFIG: Entry(update, "admin", "admin"),
+    Request.GET_BROKER_CONFIG: Entry(get, "admin", "admin"),
+}

@@ -1,0 +1,1 @@
+"""Consuming: sessions, pulls and long polling, offsets, locks, filters, retries."""

@@ -1,0 +1,299 @@
+"""POP: messages with a receipt and a time to finish them, acknowledged one by one.
+
+    200050  pop          messages of any queue; nothing there: waits
+    200051  ack          this one is done;  200151 several
+    200053  later        not done, give it to somebody in so many milliseconds: a new receipt
+
+A receipt (POP_CK) names what was popped and when. Clients make it from two lists in the answer:
+
+    startOffsetInfo   mark queue first;...            mark 0: the topic itself, 1: the retry topic of the group
+    msgOffsetInfo     mark queue offset,offset;...
+
+Pops in order of a queue (`order`) are not built: consume in order by pull.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from cometmq import names
+from cometmq.broker import sql
+from cometmq.broker.consume import filters
+from cometmq.broker.consume.forbidden import Forbidden
+from cometmq.broker.consume.pull import record_passes, tag_passes
+from cometmq.broker.context import body_of
+from cometmq.broker.entry import Entry
+from cometmq.broker.pop.in_flight import Key
+from cometmq.broker.pop.popping import Wish, relabelled
+from cometmq.broker.pop.waiting import PopWaiter
+from cometmq.broker.sql import SqlError
+from cometmq.broker.tables.system_topics import PERM_READ
+from cometmq.errors import RequestError
+from cometmq.net.connection import Connection
+from cometmq.wire.bodies import BatchAckRequest
+from cometmq.wire.codes import Request, Response
+from cometmq.wire.command import Command, reply
+from cometmq.wire.headers import (
+    AckMessage,
+    ChangeInvisibleTime,
+    ChangeInvisibleTimeResponse,
+    PollingInfo,
+    PollingInfoResponse,
+    PopMessage,
+    PopMessageResponse,
+)
+
+if TYPE_CHECKING:
+    from cometmq.broker.server import Broker
+
+logger = logging.getLogger(__name__)
+
+COUNT_MAX: Final = 32
+# Messages in one request of acks.
+ACKS_MAX: Final = 2_000
+LATE_MS: Final = 500
+# An answer on the way counts as waiting.
+EARLY_MS: Final = 50
+POLL_MS_MAX: Final = 60_000
+INVISIBLE_MS_MAX: Final = 24 * 3_600_000
+RECEIPT_PARTS_MIN: Final = 7
+OF_TOPIC: Final = 0
+OF_RETRY_TOPIC: Final = 1
+
+
+def pop_message(broker: Broker, connection: Connection, request: Command) -> Command | None:
+    header = PopMessage.decode(request.ext)
+    now_ms = broker.clock.now_ms()
+    born_ms = header.born_time or now_ms
+    if now_ms - born_ms > header.poll_time + LATE_MS:
+        return _nothing(request, Response.POLLING_TIMEOUT, f"the request took {now_ms - born_ms} ms to come here")
+    try:
+        wish = _wish(broker, header, now_ms)
+    except Forbidden as forbidden:
+        return reply(request, forbidden.code, forbidden.remark, {"forbiddenType": str(forbidden.rule)})
+    broker.popping.pop(wish)
+    if wish.got:
+        return _found(broker, request, wish)
+    if wish.cold is not None:
+        _load(broker, connection, request, header, wish)
+        return None
+    until_ms = born_ms + min(header.poll_time, POLL_MS_MAX) - EARLY_MS
+    return _wait(broker, PopWaiter(connection, request, header, until_ms))
+
+
+def serve(broker: Broker, waiter: PopWaiter) -> bool:
+    """A pop that waits, once more; False: it goes on waiting."""
+    try:
+        wish = _wish(broker, waiter.header, broker.clock.now_ms())
+        broker.popping.pop(wish)
+        if wish.got:
+            waiter.connection.answer(waiter.request, _found(broker, waiter.request, wish))
+        elif wish.cold is not None:
+            _load(broker, waiter.connection, waiter.request, waiter.header, wish)
+        else:
+            return False
+    except RequestError as error:
+        waiter.connection.answer(waiter.request, reply(waiter.request, error.code, error.remark))
+    return True
+
+
+def expire(waiter: PopWaiter) -> None:
+    waiter.connection.answer(waiter.request, _nothing(waiter.request, Response.POLLING_TIMEOUT, "NO_MESSAGE_IN_QUEUE"))
+
+
+def _wait(broker: Broker, waiter: PopWaiter) -> Command | None:
+    if waiter.header.poll_time <= 0 or waiter.until_ms <= broker.clock.now_ms():
+        return _nothing(waiter.request, Response.POLLING_TIMEOUT, "NO_MESSAGE_IN_QUEUE")
+    if not broker.pop_waiting.hold(waiter):
+        return _nothing(waiter.request, Response.POLLING_FULL, "too many pops wait for this topic, group and queue")
+    return None
+
+
+def _load(broker: Broker, connection: Connection, request: Command, header: PopMessage, wish: Wish) -> None:
+    """What is there has to be read from disk: in a thread, then once more."""
+    assert wish.cold is not None
+    key, result = wish.cold
+    loaded = wish.loaded | {key: result.cold_units}
+    broker.background.load_pages(result, partial(_go_on, broker, connection, request, header, loaded))
+
+
+def _go_on(
+    broker: Broker, connection: Connection, request: Command, header: PopMessage, loaded: dict[Key, int]
+) -> None:
+    try:
+        wish = _wish(broker, header, broker.clock.now_ms())
+        wish.loaded = loaded
+        broker.popping.pop(wish)
+        if wish.got:
+            connection.answer(request, _found(broker, request, wish))
+        elif wish.cold is not None:
+            _load(broker, connection, request, header, wish)
+        else:
+            connection.answer(request, _nothing(request, Response.POLLING_TIMEOUT, "NO_MESSAGE_IN_QUEUE"))
+    except RequestError as error:
+        connection.answer(request, reply(request, error.code, error.remark))
+
+
+# Checks
+
+
+def _wish(broker: Broker, header: PopMessage, now_ms: int) -> Wish:
+    config = broker.config
+    if not config.readable:
+        raise Forbidden(f"broker {config.broker_name} is not readable (brokerPermission)", Forbidden.BROKER)
+    if not 1 <= header.max_msg_nums <= COUNT_MAX:
+        raise _invalid(f"maxMsgNums is {header.max_msg_nums}, allowed are 1 to {COUNT_MAX}")
+    if not 0 < header.invisible_time <= INVISIBLE_MS_MAX:
+        raise _invalid(f"invisibleTime is {header.invisible_time} ms, allowed are 1 to {INVISIBLE_MS_MAX}")
+    if header.order:
+        raise RequestError(Response.SYSTEM_ERROR, "pops in order are not built: consume in order by pull")
+    if broker.is_replica:
+        raise RequestError(Response.SYSTEM_ERROR, "this broker is a replica: pop from its master")
+    if names.takes_no_sends(header.topic):
+        raise Forbidden(f"topic {header.topic} is the broker's own: its messages are not popped", Forbidden.TOPIC)
+    topic = broker.topics.get(header.topic)
+    if topic is None:
+        raise RequestError(Response.TOPIC_NOT_EXIST, f"topic {header.topic} does not exist")
+    if not topic.perm & PERM_READ:
+        raise Forbidden(f"topic {header.topic} may not be read (perm {topic.perm})", Forbidden.TOPIC)
+    if header.queue_id >= topic.read_queue_nums:
+        raise _invalid(f"queue {header.queue_id} does not exist: {header.topic} has {topic.read_queue_nums}")
+    if topic.attributes.get("queue.type") == "BatchCQ":
+        raise _invalid(f"{header.topic} keeps batches (queue.type=BatchCQ), which cannot be popped: pull them")
+    group = broker.groups.find(header.consumer_group)
+    if group is None:
+        raise RequestError(
+            Response.SUBSCRIPTION_GROUP_NOT_EXIST, f"consumer group {header.consumer_group} does not exist"
+        )
+    if not group.consume_enable:
+        raise Forbidden(f"group {header.consumer_group} may not consume (consumeEnable=false)", Forbidden.GROUP)
+    subscription = filters.parse(header.topic, header.exp or filters.ALL, header.exp_type, 0)
+    broker.consumers.note_pull(header.consumer_group, header.topic, subscription, broker.uptime_ms())
+    matches = subscription.matches
+    wants = None if subscription.is_tag else _compiled(broker, header).matches
+    return Wish(
+        header.consumer_group,
+        header.topic,
+        header.queue_id,
+        header.max_msg_nums,
+        header.invisible_time,
+        header.init_mode,
+        None if matches is None else partial(tag_passes, matches),
+        None if wants is None else partial(record_passes, wants),
+        now_ms,
+    )
+
+
+def _compiled(broker: Broker, header: PopMessage) -> sql.Filter:
+    fault = filters.fault_of(header.exp_type, broker.config.property_filter_enabled)
+    if fault is not None:
+        raise RequestError(fault[0], fault[1])
+    try:
+        return sql.compile_filter(header.exp or "")
+    except SqlError as error:
+        raise RequestError(Response.SUBSCRIPTION_PARSE_FAILED, str(error)) from None
+
+
+def _invalid(remark: str) -> RequestError:
+    return RequestError(Response.INVALID_PARAMETER, remark)
+
+
+# Answers
+
+
+def _found(broker: Broker, request: Command, wish: Wish) -> Command:
+    starts: list[str] = []
+    offsets: list[str] = []
+    body: list[bytes] = []
+    for key, result in wish.got:
+        mark = OF_TOPIC if key.topic == wish.topic else OF_RETRY_TOPIC
+        first = result.queue_offsets[0]
+        starts.append(f"{mark} {key.queue_id} {first}")
+        offsets.append(f"{mark} {key.queue_id} {','.join(map(str, result.queue_offsets))}")
+        broker.stats.got(wish.group, key.topic, key.queue_id, result)
+        if mark == OF_TOPIC:
+            body += [bytes(piece) for piece in result.slices]
+        else:
+            start = f"{first} {wish.now_ms} {wish.invisible_ms} 0 {mark} {broker.config.broker_name} {key.queue_id}"
+            body.append(relabelled(result, wish.topic, start))
+    ext = PopMessageResponse(
+        wish.now_ms, wish.invisible_ms, 0, wish.rest, ";".join(starts), ";".join(offsets)
+    ).encode()
+    return reply(request, remark="FOUND", ext=ext, body=b"".join(body))
+
+
+def _nothing(request: Command, code: int, remark: str) -> Command:
+    return reply(request, code, remark, PopMessageResponse(0, 0, 0, 0).encode())
+
+
+# Acknowledged, or later
+
+
+def ack(broker: Broker, connection: Connection, request: Command) -> Command:
+    header = AckMessage.decode(request.ext)
+    _check_place(broker, header.topic, header.queue_id, header.offset)
+    key = Key(header.topic, header.consumer_group, header.queue_id)
+    broker.popping.ack(key, header.offset, _popped_ms(header.extra_info))
+    return reply(request)
+
+
+def ack_batch(broker: Broker, connection: Connection, request: Command) -> Command:
+    acks = body_of(BatchAckRequest, request).acks
+    count = sum(entry.count() for entry in acks)
+    if count > ACKS_MAX:
+        raise _invalid(f"the request acks {count} messages, at most {ACKS_MAX} are allowed: send it in parts")
+    for entry in acks:
+        group, topic = entry.consumer_group or "", entry.topic or ""
+        if entry.retry not in (None, "", str(OF_TOPIC)) and not topic.startswith(names.RETRY_PREFIX):
+            topic = f"{names.RETRY_PREFIX}{group}_{topic}"
+        for offset in entry.offsets():
+            broker.popping.ack(Key(topic, group, entry.queue_id), offset, entry.pop_time)
+    return reply(request)
+
+
+def change_invisible_time(broker: Broker, connection: Connection, request: Command) -> Command:
+    header = ChangeInvisibleTime.decode(request.ext)
+    _check_place(broker, header.topic, header.queue_id, header.offset)
+    if not 0 <= header.invisible_time <= INVISIBLE_MS_MAX:
+        raise _invalid(f"invisibleTime is {header.invisible_time} ms, allowed are 0 to {INVISIBLE_MS_MAX}")
+    now_ms = broker.clock.now_ms()
+    key = Key(header.topic, header.consumer_group, header.queue_id)
+    popped_ms = _popped_ms(header.extra_info)
+    broker.popping.prolong(key, header.offset, popped_ms, header.invisible_time, now_ms)
+    return reply(request, ext=ChangeInvisibleTimeResponse(now_ms, header.invisible_time, 0).encode())
+
+
+def polling_info(broker: Broker, connection: Connection, request: Command) -> Command:
+    header = PollingInfo.decode(request.ext)
+    count = broker.pop_waiting.count_of(header.consumer_group, header.topic, header.queue_id)
+    return reply(request, ext=PollingInfoResponse(count).encode())
+
+
+def _check_place(broker: Broker, name: str, queue_id: int, offset: int) -> None:
+    topic = broker.topics.get(name)
+    if topic is None:
+        raise RequestError(Response.TOPIC_NOT_EXIST, f"topic {name} does not exist")
+    if not 0 <= queue_id < topic.read_queue_nums:
+        fault = f"queue {queue_id} does not exist: {name} has {topic.read_queue_nums}"
+        raise RequestError(Response.MESSAGE_ILLEGAL, fault)
+    low, high = broker.store.queue_bounds(name, queue_id)
+    if not low <= offset <= high:
+        raise RequestError(Response.NO_MESSAGE, f"offset {offset} is outside {low} to {high}")
+
+
+def _popped_ms(receipt: str) -> int:
+    parts = receipt.split(" ")
+    if len(parts) < RECEIPT_PARTS_MIN or not (parts[1].isascii() and parts[1].isdigit() and len(parts[1]) <= 18):
+        raise RequestError(Response.MESSAGE_ILLEGAL, "extraInfo is not a receipt of a popped message")
+    return int(parts[1])
+
+
+HANDLERS: Final[dict[int, Entry]] = {
+    Request.POP_MESSAGE: Entry(pop_message, "pull", "read"),
+    Request.ACK_MESSAGE: Entry(ack, "ack", "read"),
+    Request.BATCH_ACK_MESSAGE: Entry(ack_batch, "ack", "read"),
+    Request.CHANGE_MESSAGE_INVISIBLETIME: Entry(change_invisible_time, "ack", "read"),
+    Request.POLLING_INFO: Entry(polling_info, "admin", "read"),
+}

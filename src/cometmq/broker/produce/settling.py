@@ -1,0 +1,166 @@
+"""What must be on disk before a message may be acked: the topic and the group without which nobody could read it.
+
+    handler    topic (or group) is in `unsaved`?   no, as nearly always: one look at an empty table, put, answer
+                                                   yes: park what is left to do
+    saver      has written the table               parked work is done, in the order in which it came
+               cannot write it                     parked work is refused, and nothing was stored
+
+So a message for a topic that comes into being is not stored before the file has the topic, and what follows it to the
+same topic waits behind it. Topics that are in the file already never wait. One write serves all that came meanwhile.
+
+A topic whose table cannot be saved stays in memory, and so does the refusal: each message for it makes another try, as
+does the saver every few seconds, and the first that succeeds lets all of them pass.
+
+What the broker itself moves to a new topic (revived pops, halves that it gives up) does not wait: no ack rests on it,
+and a topic that a crash took is made again at the next start, see tables/rebuild.py.
+
+What is parked has bounds, because one-way requests are counted nowhere else. Much parked work is done in turns, so that
+others are served in between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from cometmq.errors import RequestError, StoreError
+from cometmq.wire.codes import Response
+
+if TYPE_CHECKING:
+    from cometmq.broker.server import Broker
+
+logger = logging.getLogger(__name__)
+
+PARKED_MAX: Final = 10_000
+PARKED_BYTES_MAX: Final = 64 << 20
+PER_TURN: Final = 200
+
+TOPICS_FILE: Final = "topics.json"
+GROUPS_FILE: Final = "subscriptionGroup.json"
+
+# Given "" when the tables are saved, else why they cannot be.
+Act = Callable[[str], object]
+
+
+class Parked:
+    __slots__ = ("act", "size_bytes", "topics_needed", "groups_needed")
+
+    def __init__(self, act: Act, size_bytes: int, topics_needed: int, groups_needed: int) -> None:
+        self.act = act
+        self.size_bytes = size_bytes
+        self.topics_needed = topics_needed
+        self.groups_needed = groups_needed
+
+
+class Settling:
+    def __init__(self, broker: Broker) -> None:
+        self.parked_bytes: int = 0
+        self._broker = broker
+        self._parked: deque[Parked] = deque()
+        self._refused: deque[tuple[Parked, str]] = deque()
+        self._is_draining: bool = False
+        # How many changes of the tables are in their files.
+        self._topics_saved: int = 0
+        self._groups_saved: int = 0
+
+    @property
+    def parked(self) -> int:
+        return len(self._parked)
+
+    def holds(self, topic: str, group: str = "") -> bool:
+        """Whether a message for this topic, or by this group, has to wait."""
+        return topic in self._broker.topics.unsaved or group in self._broker.groups.unsaved
+
+    def park(self, act: Act, size_bytes: int) -> None:
+        """Do this once what has changed so far is saved. RequestError if too much waits."""
+        if len(self._parked) >= PARKED_MAX or self.parked_bytes + size_bytes > PARKED_BYTES_MAX:
+            raise RequestError(
+                Response.SYSTEM_BUSY,
+                f"[OVERLOAD]{len(self._parked)} messages of {self.parked_bytes} bytes wait until new topics are saved, "
+                f"the bounds are {PARKED_MAX} and {PARKED_BYTES_MAX}",
+            )
+        topics, groups = self._broker.topics, self._broker.groups
+        self._parked.append(
+            Parked(act, size_bytes, max(topics.unsaved.values(), default=0), max(groups.unsaved.values(), default=0))
+        )
+        self.parked_bytes += size_bytes
+        if self._is_ready(self._parked[0]):
+            self._drain_soon()
+        else:
+            self._save()
+
+    async def settle(self, topic: str, group: str = "") -> str:
+        """For those who may wait: "" as soon as `holds` says no, else why the tables cannot be saved."""
+        if not self.holds(topic, group):
+            return ""
+        done: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self.park(partial(_resolve, done), 0)
+        return await done
+
+    def _save(self) -> None:
+        if self._broker.topics.unsaved:
+            self._broker.save_soon(TOPICS_FILE)
+        if self._broker.groups.unsaved:
+            self._broker.save_soon(GROUPS_FILE)
+
+    # Said by the savers
+
+    def topics_saved(self, changes: int) -> None:
+        self._topics_saved = changes
+        self._go_on()
+
+    def groups_saved(self, changes: int) -> None:
+        self._groups_saved = changes
+        self._go_on()
+
+    def failed(self, error: StoreError) -> None:
+        remark = f"{error}; {self._broker.disk_use_text()}"
+        self._refused.extend((parked, remark) for parked in self._parked)
+        self._parked.clear()
+        self.parked_bytes = 0
+        self._go_on()
+
+    # Doing what was parked
+
+    def _go_on(self) -> None:
+        if not self._is_draining:
+            self._drain()
+
+    def _drain_soon(self) -> None:
+        if not self._is_draining:
+            self._is_draining = True
+            self._broker.soon(self._drain)
+
+    def _drain(self) -> None:
+        """A turn. While anything is left topics stay unsaved: what arrives now queues up behind it."""
+        self._is_draining = True
+        for _ in range(PER_TURN):
+            if self._refused:
+                parked, remark = self._refused.popleft()
+            elif self._parked and self._is_ready(self._parked[0]):
+                parked, remark = self._parked.popleft(), ""
+                self.parked_bytes -= parked.size_bytes
+            else:
+                break
+            try:
+                parked.act(remark)
+            except Exception:
+                logger.exception("fail parked request")
+        self._is_draining = False
+        if self._refused or (self._parked and self._is_ready(self._parked[0])):
+            self._drain_soon()
+        elif not self._parked:
+            self._broker.topics.saved(self._topics_saved)
+            self._broker.groups.saved(self._groups_saved)
+
+    def _is_ready(self, parked: Parked) -> bool:
+        return parked.topics_needed <= self._topics_saved and parked.groups_needed <= self._groups_saved
+
+
+def _resolve(done: asyncio.Future[str], remark: str) -> None:
+    if not done.done():
+        done.set_result(remark)

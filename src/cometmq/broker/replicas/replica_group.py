@@ -1,0 +1,365 @@
+"""This broker among those of its name: who is alive, who is the first of them, and what follows from that.
+
+    every 1 s, with enableSlaveActingMaster
+      heartbeat          904 to every name server; one that hears nothing for brokerNotActiveTimeoutMillis forgets us
+      members            901 from a name server: ids and addresses of all who are alive
+
+The member with the smallest id does the duties of the group (leader_tasks.py). While that is not the master:
+
+    master gone          the smallest replica acts: routes show it as readable, it delivers delays and timers and asks
+                         for transactions; what comes of that is sent to other brokers (remote_put.py), its own log
+                         stays as the master left it
+    master back          it gives up the duties, follows again, and pulls that wait are answered: go to the master
+
+A group of several brokers in which replicas may act starts isolated: not registered, until it is sure that nobody
+else does what it would do, every second anew (`_come_online`):
+
+    nobody there         go on
+    as the master        tell replicas where the log is, wait until they are connected, and take over what the one that
+                         acted is ahead in: consumer offsets, delays, timers
+    as a replica         ask the master where the log is, and wait until connected
+
+Without acting masters all this is off: a replica learns of its master when it registers, and asks for the members
+every 3 s while it gets no log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Final
+
+from cometmq.broker.config import MASTER_ID
+from cometmq.broker.periodic import Periods
+from cometmq.broker.replicas.table_sync import CALL_S
+from cometmq.errors import CometError, RequestError
+from cometmq.rate_limited_log import ThinnedLog
+from cometmq.store.timers import following as timerfollowing
+from cometmq.store.timers.progress import TimerProgress
+from cometmq.wire.bodies import (
+    BrokerMemberGroup,
+    ConsumerOffsetTable,
+    DataVersion,
+    DelayOffsetTable,
+    TimerCounts,
+)
+from cometmq.wire.codes import Request, Response
+from cometmq.wire.command import request as new_request
+from cometmq.wire.headers import BrokerHeartbeat, ExchangeHaInfo, GetBrokerMemberGroup, NotifyMinBrokerIdChange
+
+if TYPE_CHECKING:
+    from cometmq.broker.server import Broker
+
+logger = logging.getLogger(__name__)
+
+RETRY_S: Final = 1.0
+SEEK_S: Final = 3.0
+# A master that is asked every 3 s and does not answer for so long counts as gone.
+SILENT_S: Final = 10.0
+# How long one attempt to come online waits for replication to be connected.
+LINK_S: Final = 5.0
+LOOK_S: Final = 0.05
+
+
+class Membership:
+    """`id_min`: the smallest id alive in the group, 0 until somebody says otherwise. `alive`: how many there are."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.id_min: int = MASTER_ID
+        self.alive: int = 1
+        self._broker = broker
+        self._periods = Periods(broker.clock)
+        self._address_min: str | None = None
+        self._is_settled: bool = True
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._turn = asyncio.Lock()
+        self._log_failures = ThinnedLog(logger, broker.clock)
+
+    @property
+    def is_acting(self) -> bool:
+        """A replica that does what the master would."""
+        return self._broker.is_replica and self._broker.duties.is_on
+
+    @property
+    def starts_isolated(self) -> bool:
+        config = self._broker.config
+        return config.acting_master_enabled and config.total_replicas > 1 and not config.skip_pre_online
+
+    @property
+    def is_master_alive(self) -> bool:
+        if self._broker.config.acting_master_enabled:
+            return self.id_min == MASTER_ID
+        if self._links_up() > 0:
+            return True
+        following = self._broker.following
+        return following.master is not None and self._broker.clock.monotonic() - following.heard_s < SILENT_S
+
+    def registered(self, master: str | None, ha_address: str | None) -> None:
+        """What a name server says to a replica that registers."""
+        if not self._broker.is_replica:
+            return
+        if ha_address is not None:
+            self._broker.replication.follow(ha_address)
+        if master is not None:
+            self._found_master(master)
+        elif self._links_up() == 0:  # not every name server need know the master
+            self._broker.following.follow(None)
+
+    def _found_master(self, address: str) -> None:
+        was_alive = self.is_master_alive
+        self._broker.following.follow(address)
+        if not was_alive:
+            self._broker.longpoll.wake_all()  # to be sent there
+
+    async def _seek(self) -> None:
+        """The master of a replica that gets no log."""
+        if self._links_up() > 0:
+            return
+        members = await self.members()
+        if members is not None and MASTER_ID in members:
+            await self._follow(members[MASTER_ID], None)
+        elif members is not None:
+            self._broker.following.follow(None)
+
+    # By the clock
+
+    def start(self) -> None:
+        config = self._broker.config
+        if not config.acting_master_enabled:
+            if self._broker.is_replica:
+                self._periods.every("seek", lambda: SEEK_S, lambda: self._begin("seek"), SEEK_S)
+            return
+        self._broker.replication.act_as_masters(lambda: self.alive)
+
+        def beat_s() -> float:
+            return config.heartbeat_interval_ms / 1000
+
+        def sync_s() -> float:
+            return config.member_sync_interval_ms / 1000
+
+        self._periods.every("heartbeat", beat_s, lambda: self._begin("heartbeat"), 1.0)
+        self._periods.every("members", sync_s, lambda: self._begin("members"), 1.0)
+        if self._broker.nameservers.is_isolated:
+            self._periods.every("online", lambda: RETRY_S, lambda: self._begin("online"), 0.0)
+
+    async def stop(self) -> None:
+        self._periods.stop()
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _begin(self, name: str) -> None:
+        """One of a kind at a time; a name server that is slow gets no second heartbeat while the first is under way."""
+        acts = {"heartbeat": self._beat, "members": self._sync, "online": self._try_online, "seek": self._seek}
+        if name not in self._tasks:
+            task = asyncio.get_running_loop().create_task(acts[name]())
+            self._tasks[name] = task
+            task.add_done_callback(lambda _: self._tasks.pop(name, None))
+
+    async def _beat(self) -> None:
+        config = self._broker.config
+        header = BrokerHeartbeat(
+            cluster_name=config.cluster_name,
+            broker_addr=self._broker.address,
+            broker_name=config.broker_name,
+            broker_id=config.broker_id,
+            heartbeat_timeout_ms=config.not_active_timeout_ms,
+        )
+        limit_s = config.not_active_timeout_ms / 1000
+        servers = self._broker.nameservers.name_servers
+        await asyncio.gather(*(self._beat_at(server, header, limit_s) for server in servers))
+
+    async def _beat_at(self, server: str, header: BrokerHeartbeat, limit_s: float) -> None:
+        command = new_request(Request.BROKER_HEARTBEAT, header.encode(), oneway=True)
+        try:
+            await self._broker.client.send_oneway(server, command, limit_s)
+        except CometError as error:
+            self._log_failures.warning("fail heartbeat name_server=%s cause=%s", server, error)
+
+    async def _sync(self) -> None:
+        members = await self.members()
+        if not members:
+            return
+        self.alive = len(members | {self._broker.config.broker_id: ""})
+        if not self._broker.nameservers.is_isolated:
+            first = min(members)
+            await self.heard(first, members[first], None)
+
+    async def members(self) -> dict[int, str] | None:
+        """Addresses by id, as the first name server that answers has them; None if none does."""
+        config = self._broker.config
+        header = GetBrokerMemberGroup(config.cluster_name, config.broker_name)
+        for server in self._broker.nameservers.name_servers:
+            try:
+                answer = await self._broker.client.call(
+                    server, new_request(Request.GET_BROKER_MEMBER_GROUP, header.encode()), CALL_S
+                )
+                if answer.code == Response.SUCCESS:
+                    return dict(BrokerMemberGroup.decode(answer.body).broker_member_group.broker_addrs)
+                self._log_failures.warning("no members name_server=%s cause=%s", server, answer.remark)
+            except CometError as error:
+                self._log_failures.warning("fail members name_server=%s cause=%s", server, error)
+        return None
+
+    # Who is the first
+
+    def told(self, notice: NotifyMinBrokerIdChange) -> None:
+        """A name server says so, sooner than the next look."""
+        id_min, address = notice.min_broker_id, notice.min_broker_addr
+        if id_min is not None and address and not self._broker.nameservers.is_isolated and "notice" not in self._tasks:
+            task = asyncio.get_running_loop().create_task(self.heard(id_min, address, notice.ha_broker_addr))
+            self._tasks["notice"] = task
+            task.add_done_callback(lambda _: self._tasks.pop("notice", None))
+
+    async def heard(self, id_min: int, address: str, ha_address: str | None) -> None:
+        """The smallest id alive is this one. Only replicas care: a master is the smallest where it is."""
+        config = self._broker.config
+        if not config.acting_master_enabled or config.broker_id == MASTER_ID:
+            return
+        async with self._turn:
+            if (id_min, address) == (self.id_min, self._address_min) and self._is_settled:
+                return
+            logger.info("first member id=%d address=%s before=%d", id_min, address, self.id_min)
+            self.id_min, self._address_min = id_min, address
+            self._is_settled = False
+            try:
+                await self._settle(id_min, address, ha_address)
+                self._is_settled = True
+            except (CometError, OSError) as error:
+                logger.error("fail to change duties, try again cause=%s", error)
+
+    async def _settle(self, id_min: int, address: str, ha_address: str | None) -> None:
+        if id_min == MASTER_ID:
+            await self._resign()
+            await self._follow(address, ha_address)
+            self._broker.longpoll.wake_all()
+        else:
+            self._leave_master()
+            await (self._act() if id_min == self._broker.config.broker_id else self._resign())
+
+    def _leave_master(self) -> None:
+        self._broker.following.follow(None)
+        self._broker.replication.follow(None)
+
+    async def _follow(self, address: str, ha_address: str | None) -> None:
+        if ha_address is None:
+            ha_address = await self._ask_ha_address(address)
+        self._found_master(address)
+        if ha_address is not None:
+            self._broker.replication.follow(ha_address)
+
+    async def _ask_ha_address(self, master: str) -> str | None:
+        try:
+            answer = await self._broker.following.call(master, Request.EXCHANGE_BROKER_HA_INFO)
+        except CometError as error:
+            logger.warning("fail to ask for address of the log master=%s cause=%s", master, error)
+            return None
+        return ExchangeHaInfo.decode(answer.ext).master_ha_address
+
+    async def _act(self) -> None:
+        broker = self._broker
+        if not broker.duties.is_on:
+            await broker.following.stop()
+            logger.warning("act as master name=%s id=%d", broker.config.broker_name, broker.config.broker_id)
+            broker.duties.start()
+
+    async def _resign(self) -> None:
+        if self._broker.duties.is_on:
+            logger.warning("act as master no longer name=%s", self._broker.config.broker_name)
+            await self._broker.duties.stop()
+            timerfollowing.forget_own(self._broker.disk, self._broker.store.options)
+            self._broker.following.start()
+
+    def master_told(self, info: ExchangeHaInfo) -> None:
+        """A master that comes online says where its log is. Who has a master believes nobody else."""
+        if not (self._broker.is_replica and self._broker.config.acting_master_enabled and info.master_ha_address):
+            return
+        if self._links_up() == 0:
+            self._broker.replication.follow(info.master_ha_address)
+        else:
+            logger.warning("kept master, not following address=%s", info.master_ha_address)
+
+    # Out of isolation
+
+    async def _try_online(self) -> None:
+        try:
+            if await self._come_online():
+                self._periods.cancel("online")
+        except CometError as error:
+            self._log_failures.warning("not online yet cause=%s", error)
+
+    async def _come_online(self) -> bool:
+        config = self._broker.config
+        members = await self.members()
+        if members is None:
+            return False
+        others = {number: address for number, address in members.items() if number != config.broker_id}
+        if others and config.broker_id == MASTER_ID:
+            await self._prepare_master(others)
+        elif MASTER_ID in others:
+            await self._prepare_replica(others[MASTER_ID])
+        first = min(members | {config.broker_id: self._broker.address})
+        logger.info("come online name=%s id=%d members=%s", config.broker_name, config.broker_id, sorted(members))
+        if first == config.broker_id == MASTER_ID:
+            self._broker.duties.start()
+        await self._broker.nameservers.join()
+        return True
+
+    async def _prepare_master(self, replicas: dict[int, str]) -> None:
+        broker = self._broker
+        info = ExchangeHaInfo(broker.nameservers.ha_address, broker.store.log.max_offset, broker.address)
+        for address in replicas.values():
+            await broker.following.call(address, Request.EXCHANGE_BROKER_HA_INFO, info.encode())
+        await self._await_links(len(replicas))
+        await self._take_over_from(replicas[min(replicas)])
+
+    async def _prepare_replica(self, master: str) -> None:
+        await self._follow(master, None)
+        await self._await_links(1)
+
+    async def _await_links(self, count: int) -> None:
+        for _ in range(round(LINK_S / LOOK_S)):
+            if self._links_up() >= count:
+                return
+            await asyncio.sleep(LOOK_S)
+        raise RequestError(
+            Response.SLAVE_NOT_AVAILABLE, f"{self._links_up()} of {count} replicas are connected after {LINK_S:g} s"
+        )
+
+    def _links_up(self) -> int:
+        """Connections over which the log goes, from the master or to replicas that have said where they are."""
+        replication = self._broker.replication
+        if replication.follower is not None:
+            return int(replication.follower.is_connected)
+        links = replication.listener.master.links if replication.listener is not None else []
+        return sum(link.acked_offset >= 0 for link in links)
+
+    async def _take_over_from(self, replica: str) -> None:
+        """What the replica that acted has gone on with."""
+        broker, call = self._broker, self._broker.following.call
+        offsets = ConsumerOffsetTable.decode((await call(replica, Request.GET_ALL_CONSUMER_OFFSET)).body)
+        if _is_newer(offsets.data_version, broker.offsets.data_version):
+            broker.offsets.follow(offsets)
+            broker.save_soon("consumerOffset.json")
+        delays = DelayOffsetTable.decode((await call(replica, Request.GET_ALL_DELAY_OFFSET)).body)
+        if _is_newer(delays.data_version, broker.delays.version):
+            broker.delays.follow(delays)
+            broker.save_soon("delayOffset.json")
+        if not broker.config.timer_wheel_enabled:
+            return
+        progress = TimerProgress.unpacked((await call(replica, Request.GET_TIMER_CHECK_POINT)).body)
+        await asyncio.to_thread(timerfollowing.take_over, broker.disk, broker.store.options, progress)
+        counts = TimerCounts.decode((await call(replica, Request.GET_TIMER_METRICS)).body)
+        if _is_newer(counts.data_version, broker.timers.counts.version):
+            broker.timers.counts.follow(counts)
+            broker.save_soon("timermetrics")
+
+
+def _is_newer(theirs: DataVersion, ours: DataVersion) -> bool:
+    """Of two versions of one table, as RocketMQ orders them."""
+    return (theirs.state_version, theirs.counter, theirs.timestamp) > (
+        ours.state_version,
+        ours.counter,
+        ours.timestamp,
+    )

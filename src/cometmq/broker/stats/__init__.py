@@ -1,0 +1,1 @@
+"""Counters, rates and the status report."""

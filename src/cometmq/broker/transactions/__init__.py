@@ -1,0 +1,1 @@
+"""Transactions: half messages, their end, and the checks of those that nobody ends."""

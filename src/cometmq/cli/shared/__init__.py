@@ -1,0 +1,1 @@
+"""What the commands share: arguments, connecting, output, exit codes."""

@@ -1,0 +1,1 @@
+"""Sending: producers, batches, queue selection, transactions, request-reply."""

@@ -1,0 +1,91 @@
+"""The settings of a running name server: read by request 319, changed by request 318.
+
+What may change is `settings.Live`, the allow-list. RocketMQ refuses four fixed keys and those in `configBlackList`;
+here every setting that names a file or guards the process is refused as well. A refusal changes nothing, not even the
+other keys of the same request.
+
+    known key, Live.NOW      acts at once             answer 0
+    known key, Live.START    acts after a restart     answer 0, shown and saved
+    known key, Live.NEVER    or in configBlackList    answer 16
+    value of the wrong type or range                  answer 1      (RocketMQ: 0, skipped)
+    key that the settings file had                    answer 0      kept, shown and saved
+    any other key                                     answer 0, skipped and named in the remark, as in RocketMQ
+"""
+
+import asyncio
+import logging
+
+from cometmq import state_file
+from cometmq.config import NAME_SERVER_INERT, NameServerConfig
+from cometmq.errors import RequestError, WireError
+from cometmq.settings import Live, SettingError, read, read_inert, settings_of, texts_of
+from cometmq.wire import java_properties
+from cometmq.wire.codes import Response
+
+log = logging.getLogger(__name__)
+
+BLACK_LIST_SEPARATOR = ";"
+
+
+def load(texts: dict[str, str]) -> "LiveSettings":
+    """From the texts of a settings file and a command line; SettingError names what is wrong."""
+    config, others = read(NameServerConfig(), texts)
+    return LiveSettings(config, read_inert(NAME_SERVER_INERT, others))
+
+
+class LiveSettings:
+    """`config` is the current one: read it anew at every use. `others` are keys without effect."""
+
+    def __init__(self, config: NameServerConfig, others: dict[str, str]) -> None:
+        self.config = config
+        self._others = others
+        self._changing = asyncio.Lock()
+        never = {key for key, (_, rule) in settings_of(NameServerConfig).items() if rule.live is Live.NEVER}
+        self._refused = never | set(config.config_black_list.split(BLACK_LIST_SEPARATOR))
+
+    def texts(self, *, secrets: bool = False) -> dict[str, str]:
+        paths = {"kvConfigPath": str(self.config.kv_file), "configStorePath": str(self.config.config_file)}
+        return self._others | texts_of(self.config, secrets=secrets) | paths
+
+    async def change(self, body: bytes) -> list[str]:
+        """Change what `body`, a properties text, says. Gives the keys that were skipped because nobody knows them."""
+        return await asyncio.shield(self._change(body))
+
+    async def _change(self, body: bytes) -> list[str]:
+        async with self._changing:
+            wanted = _parse(body)
+            refused = sorted(self._refused & wanted.keys())
+            if refused:
+                raise RequestError(
+                    Response.NO_PERMISSION,
+                    f"{', '.join(refused)} cannot be changed in a running name server: edit its settings file",
+                )
+            try:
+                config, unknown = read(self.config, wanted)
+                kept = {key: text for key, text in unknown.items() if key in self._others}
+                others = read_inert(NAME_SERVER_INERT, self._others | kept)
+            except SettingError as error:
+                raise RequestError(Response.SYSTEM_ERROR, f"nothing was changed: {error}") from None
+            await self._save(config, others)
+            for key in wanted.keys() - unknown.keys():
+                log.info("changed setting key=%s value=%r", key, wanted[key][:200])
+            return sorted(unknown.keys() - kept.keys())
+
+    async def _save(self, config: NameServerConfig, others: dict[str, str]) -> None:
+        after = LiveSettings(config, others)
+        content = java_properties.write(after.texts(secrets=True)).encode()
+        path = config.config_file
+        try:
+            await asyncio.to_thread(state_file.save, path, content)
+        except OSError as error:
+            raise RequestError(
+                Response.SYSTEM_ERROR, f"nothing was changed: cannot save {path.name}: {error.strerror or error}"
+            ) from error
+        self.config, self._others = config, others
+
+
+def _parse(body: bytes) -> dict[str, str]:
+    try:
+        return java_properties.parse_request(body)
+    except WireError as error:
+        raise RequestError(Response.SYSTEM_ERROR, str(error)) from None

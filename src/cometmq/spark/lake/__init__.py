@@ -1,0 +1,1 @@
+"""Format `cometmq_archive`: an exactly-once Parquet lake of messages."""

@@ -1,0 +1,1 @@
+"""Format `cometmq`: a live cluster as source and sink."""

@@ -1,0 +1,404 @@
+"""A cluster as Spark's processes see it: blocking calls over one asyncio client in a thread of its own.
+
+Workers are reused by Spark, so clients are kept per process and address, and closed when the process ends. A forked
+worker has none of its parent's. Requests that fail for a while (time-out, broker away or busy) are tried again for
+`retryMs`; what an answer says for good is raised at once. A broker that no route names is away, not gone: its queues
+are lost only if it is there and does not have them (`gone`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from typing import Any, Final, NamedTuple, TypeVar
+
+from cometmq.client.cluster.instance import Instance
+from cometmq.client.cluster.namespaces import strip, wrap
+from cometmq.client.options import ClientOptions
+from cometmq.errors import BrokerError, BrokerUnknown, CallError, CometError, ConfigError, NoRoute
+from cometmq.net.tls import ClientTls
+from cometmq.spark.live.offsets import Positions, Queue
+from cometmq.spark.options import Options
+from cometmq.wire import java_properties
+from cometmq.wire.bodies import ClusterInfo, SubscriptionGroupConfig, TopicList
+from cometmq.wire.codes import Request, Response
+from cometmq.wire.command import Command
+from cometmq.wire.headers import PullMessage, PullMessageResponse
+
+T = TypeVar("T")
+
+CONNECTION_OPTIONS: Final[dict[str, str | None]] = {
+    "namesrvAddr": None,
+    "accessKey": None,
+    "secretKey": None,
+    "tls": "false",
+    "tlsTrust": None,
+    "tlsVerify": "true",
+    "tlsName": None,
+    "tlsCert": None,
+    "tlsKey": None,
+    "tlsKeyPassword": None,
+    "namespace": None,
+    "pullTimeoutMs": "3000",
+    "retryMs": "120000",
+}
+CONNECTION_ALIASES: Final = {"nameServer": "namesrvAddr", "kafka.bootstrap.servers": "namesrvAddr"} | {
+    "tls.enable": "tls",
+    "tls.client.authServer": "tlsVerify",
+    "tls.client.trustCertPath": "tlsTrust",
+    "tls.client.serverName": "tlsName",
+    "tls.client.certPath": "tlsCert",
+    "tls.client.keyPath": "tlsKey",
+    "tls.client.keyPassword": "tlsKeyPassword",
+}
+# A group for pulls of readers that name none; system groups need not be created.
+READER_GROUP: Final = "CID_RMQ_SYS_cometmq_spark"
+
+FLAG_SUBSCRIPTION: Final = 4
+FLAG_BULK: Final = 1 << 16
+# Codes that pass: too busy, not available, going away, route not there yet.
+_PASSING: Final = frozenset({2, 14, 1500})
+_RETRY_FIRST_S: Final = 0.05
+_RETRY_MOST_S: Final = 1.0
+
+
+_TOPIC_LISTS: Final = (Request.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, Request.GET_SYSTEM_TOPIC_LIST_FROM_NS)
+
+
+class Bounds(NamedTuple):
+    first: int
+    last: int
+
+
+class Pulled(NamedTuple):
+    """`moved`: the offset lies outside the queue, which is what `bounds` says."""
+
+    body: bytes
+    next_offset: int
+    bounds: Bounds
+    moved: bool
+    nothing: bool
+
+
+class Connection(NamedTuple):
+    """What it takes to reach a cluster; hashable, so that it can be the key of a client."""
+
+    namesrv: str
+    access_key: str | None
+    secret_key: str | None
+    tls: ClientTls | None
+    namespace: str | None
+    timeout_s: float
+    retry_s: float
+
+    @classmethod
+    def of(cls, options: Options) -> Connection:
+        return cls(
+            options.text("namesrvAddr", "the name server, host:port;host:port"),
+            options.get("accessKey"),
+            options.get("secretKey"),
+            _tls(options),
+            options.get("namespace"),
+            options.number("pullTimeoutMs", 1) / 1000,
+            options.number("retryMs") / 1000,
+        )
+
+    def client_options(self) -> ClientOptions:
+        return ClientOptions(
+            namesrv=self.namesrv,
+            access_key=self.access_key,
+            secret_key=self.secret_key,
+            namespace=self.namespace,
+            tls=self.tls,
+            binary_headers=True,
+        )
+
+
+def _tls(options: Options) -> ClientTls | None:
+    if not options.flag("tls"):
+        return None
+    return ClientTls(
+        verify=options.flag("tlsVerify"),
+        trust_path=options.get("tlsTrust"),
+        certificate_path=options.get("tlsCert"),
+        key_path=options.get("tlsKey"),
+        key_password=options.get("tlsKeyPassword"),
+        server_name=options.get("tlsName"),
+    )
+
+
+class Remote:
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self._store_paths: dict[str, tuple[str, str]] = {}
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="cometmq-spark", daemon=True)
+        self._thread.start()
+        self.instance: Instance = self.run(self._start())
+
+    async def _start(self) -> Instance:
+        instance = Instance(self.connection.client_options())
+        await instance.start()
+        return instance
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Runs it in the client's thread, and waits."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def start(self, work: Coroutine[Any, Any, T]) -> Any:
+        """Runs it in the client's thread; a future to wait with."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def close(self) -> None:
+        try:
+            self.run(self.instance.stop())
+        finally:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(5)
+            if not self._thread.is_alive():
+                self._loop.close()
+
+    # What there is
+
+    def topics(self) -> list[str]:
+        """All topics of the cluster that are not its own."""
+        return self.run(self._topics())
+
+    async def _topics(self) -> list[str]:
+        names, places = [await self._topic_list(code) for code in _TOPIC_LISTS]
+        # Clusters and brokers have a topic of their name, and clusters one for replies.
+        own = {*places, *(f"{place}_REPLY_TOPIC" for place in places)}
+        return sorted(strip(self.instance.namespace, name) for name in names if name not in own)
+
+    async def _topic_list(self, code: int) -> list[str]:
+        answer = await self.instance.nameservers.ask(self.instance.request(code, {}), self.connection.timeout_s)
+        return TopicList.decode(answer.body).topic_list
+
+    def queues(self, topics: Iterable[str]) -> list[Queue]:
+        """The queues of these topics that can be read. NoRoute for a topic that is not there."""
+        return self.run(self._queues(list(topics)))
+
+    async def _queues(self, topics: list[str]) -> list[Queue]:
+        async def of(topic: str) -> list[Queue]:
+            route = await self.patient(lambda: self.instance.refresh_route(self._wire(topic)))
+            return [Queue(topic, queue.broker_name, queue.queue_id) for queue in route.subscribe]
+
+        found = await asyncio.gather(*map(of, topics))
+        return sorted(queue for queues in found for queue in queues)
+
+    def gone(self, queues: Iterable[Queue]) -> set[Queue]:
+        """Those that their broker, which is there, does not have any more."""
+        return self.run(self._gone(set(queues)))
+
+    async def _gone(self, queues: set[Queue]) -> set[Queue]:
+        # Asked before and after: a broker that comes or goes meanwhile says nothing about its queues.
+        before = await self._brokers()
+        missing = set(queues)
+        for topic in {queue.topic for queue in queues}:
+            try:
+                missing -= set(await self._queues([topic]))
+            except NoRoute as error:
+                if error.__cause__ is not None:  # no name server answers
+                    raise
+        after = await self._brokers()
+        return {queue for queue in missing if queue.broker in before and queue.broker in after}
+
+    async def _brokers(self) -> set[str]:
+        command = self.instance.request(Request.GET_BROKER_CLUSTER_INFO, {})
+        answer = await self.instance.nameservers.ask(command, self.connection.timeout_s)
+        return set(ClusterInfo.decode(answer.body).broker_addr_table)
+
+    def bounds(self, queues: Iterable[Queue]) -> dict[Queue, Bounds]:
+        return self.run(self._for_all(queues, self._bounds_of))
+
+    def maximums(self, queues: Iterable[Queue]) -> Positions:
+        return self.run(self._for_all(queues, self._max_of))
+
+    def maximums_at_hand(self, queues: Iterable[Queue]) -> Positions:
+        """Of the queues whose broker answers at once; the others are left out."""
+
+        async def of(queue: Queue) -> int:
+            try:
+                answer = await self._ask_once(Request.GET_MAX_OFFSET, queue, {"committed": "true"})
+            except (CometError, OSError):
+                return -1
+            return int(answer.ext["offset"])
+
+        return {queue: offset for queue, offset in self.run(self._for_all(queues, of)).items() if offset >= 0}
+
+    def at_time(self, queues: Iterable[Queue], time_ms: int) -> Positions:
+        """The first offset that was stored at or after that moment."""
+
+        async def of(queue: Queue) -> int:
+            return await self._offset(Request.SEARCH_OFFSET_BY_TIMESTAMP, queue, timestamp=str(time_ms))
+
+        return self.run(self._for_all(queues, of))
+
+    async def _bounds_of(self, queue: Queue) -> Bounds:
+        first, last = await asyncio.gather(self._offset(Request.GET_MIN_OFFSET, queue), self._max_of(queue))
+        return Bounds(first, last)
+
+    async def _max_of(self, queue: Queue) -> int:
+        return await self._offset(Request.GET_MAX_OFFSET, queue, committed="true")
+
+    async def _for_all(self, queues: Iterable[Queue], ask: Callable[[Queue], Awaitable[T]]) -> dict[Queue, T]:
+        wanted = list(queues)
+        return dict(zip(wanted, await asyncio.gather(*map(ask, wanted)), strict=True))
+
+    async def _offset(self, code: int, queue: Queue, **more: str) -> int:
+        answer = await self._ask(code, queue, more)
+        return int(answer.ext["offset"])
+
+    async def _ask(self, code: int, queue: Queue, more: dict[str, str]) -> Command:
+        return await self.patient(lambda: self._ask_once(code, queue, more))
+
+    async def _ask_once(self, code: int, queue: Queue, more: dict[str, str]) -> Command:
+        topic = self._wire(queue.topic)
+        ext = {"topic": topic, "queueId": str(queue.number), "bname": queue.broker, **more}
+        try:
+            address = await self.instance.master(queue.broker, topic)
+        except NoRoute as error:
+            raise BrokerUnknown(f"broker {queue.broker} of {queue} is away: {error}") from error
+        return await self.instance.ask(address, self.instance.request(code, ext), self.connection.timeout_s)
+
+    def asked(self, code: int, queue: Queue, more: dict[str, str]) -> Command:
+        """What the master of a queue answers; waits while it is away."""
+        return self.run(self._ask(code, queue, more))
+
+    def _wire(self, name: str) -> str:
+        return wrap(self.instance.namespace, name)
+
+    def store_paths(self, queue: Queue) -> tuple[str, str]:
+        """Directories of the store and of the log, on the broker's own machine; asked once for each broker."""
+        if queue.broker not in self._store_paths:
+            answer = self.run(self._ask_once(Request.GET_BROKER_CONFIG, queue, {}))
+            settings = java_properties.parse(answer.body)
+            root = settings.get("storePathRootDir", "")
+            log = settings.get("storePathCommitLog") or os.path.join(root, "commitlog")
+            self._store_paths[queue.broker] = root, log
+        return self._store_paths[queue.broker]
+
+    # Groups
+
+    def committed(self, group: str, queues: Iterable[Queue]) -> Positions:
+        """Where the group stands; queues in which it has no position are left out."""
+
+        async def of(queue: Queue) -> int:
+            more = {"consumerGroup": self._wire(group), "setZeroIfNotFound": "false"}
+            try:
+                return int((await self._ask(Request.QUERY_CONSUMER_OFFSET, queue, more)).ext["offset"])
+            except BrokerError as error:
+                if error.code == Response.QUERY_NOT_FOUND:
+                    return -1
+                raise
+
+        return {queue: offset for queue, offset in self.run(self._for_all(queues, of)).items() if offset >= 0}
+
+    def commit(self, group: str, positions: Positions) -> None:
+        async def one(queue: Queue) -> None:
+            more = {"consumerGroup": self._wire(group), "commitOffset": str(positions[queue])}
+            try:
+                await self._ask(Request.UPDATE_CONSUMER_OFFSET, queue, more)
+            except BrokerError as error:
+                if error.code != Response.SUBSCRIPTION_GROUP_NOT_EXIST:
+                    raise
+                await self._create_group(queue, group)
+                await self._ask(Request.UPDATE_CONSUMER_OFFSET, queue, more)
+
+        self.run(self._for_all(positions, one))
+
+    async def _create_group(self, queue: Queue, group: str) -> None:
+        body = SubscriptionGroupConfig(group_name=self._wire(group)).encode()
+        address = await self.instance.master(queue.broker, self._wire(queue.topic))
+        command = self.instance.request(Request.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, body)
+        await self.patient(lambda: self.instance.ask(address, command, self.connection.timeout_s))
+
+    # Messages
+
+    async def pull(
+        self, queue: Queue, offset: int, count: int, bytes_max: int, group: str, filter_: tuple[str, str]
+    ) -> Pulled:
+        kind, expression = filter_
+        topic = self._wire(queue.topic)
+        header = PullMessage(
+            group, topic, queue.number, offset, count, FLAG_SUBSCRIPTION | FLAG_BULK, 0, 0,
+            subscription=expression, expression_type=kind, sub_version=0, max_msg_bytes=bytes_max,
+            broker_name=queue.broker,
+        )  # fmt: skip
+
+        async def once() -> Command:
+            reader = self.instance.brokers.reader(queue.broker)
+            if reader is None:
+                with contextlib.suppress(NoRoute):
+                    await self.instance.refresh_route(topic)
+                reader = self.instance.brokers.reader(queue.broker)
+            if reader is None:
+                raise BrokerUnknown(f"no route names a member of broker {queue.broker} for topic {queue.topic}")
+            command = self.instance.request(Request.PULL_MESSAGE, header.encode())
+            answer = await self.instance.net.call(reader[0], command, self.connection.timeout_s)
+            if answer.code not in _PULL_CODES:
+                raise BrokerError(answer.code, answer.remark or "", reader[0])
+            return answer
+
+        answer = await self.patient(once)
+        told = PullMessageResponse.decode(answer.ext)
+        return Pulled(
+            bytes(answer.body) if answer.code == Response.SUCCESS else b"",
+            told.next_begin_offset,
+            Bounds(told.min_offset, told.max_offset),
+            answer.code == Response.PULL_OFFSET_MOVED,
+            answer.code == Response.PULL_NOT_FOUND,
+        )
+
+    async def patient(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        """Tries again for `retryMs` while what goes wrong may pass."""
+        give_up_s = time.monotonic() + self.connection.retry_s
+        pause_s = _RETRY_FIRST_S
+        while True:
+            try:
+                return await attempt()
+            except (CallError, BrokerError, BrokerUnknown, OSError) as error:
+                passing = not isinstance(error, BrokerError) or error.code in _PASSING
+                if not passing or isinstance(error, NoRoute) or time.monotonic() + pause_s > give_up_s:
+                    raise
+            await asyncio.sleep(pause_s)
+            pause_s = min(_RETRY_MOST_S, pause_s * 2)
+
+
+_PULL_CODES: Final = (
+    Response.SUCCESS,
+    Response.PULL_NOT_FOUND,
+    Response.PULL_RETRY_IMMEDIATELY,
+    Response.PULL_OFFSET_MOVED,
+)
+
+_remotes: dict[tuple[int, Connection], Remote] = {}
+_lock = threading.Lock()
+
+
+def remote(options: Options) -> Remote:
+    """The client of this process for these options."""
+    connection = Connection.of(options)
+    if connection.access_key and not connection.secret_key:
+        raise ConfigError("accessKey and secretKey belong together: give both or neither")
+    key = (os.getpid(), connection)
+    with _lock:
+        found = _remotes.get(key)
+        if found is None:
+            found = _remotes[key] = Remote(connection)
+        return found
+
+
+def close_all() -> None:
+    for (pid, _), one in list(_remotes.items()):
+        if pid == os.getpid():
+            one.close()
+    _remotes.clear()
+
+
+atexit.register(close_all)

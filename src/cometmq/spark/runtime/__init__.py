@@ -1,0 +1,1 @@
+"""Sessions, workers and the Java that Spark runs on."""

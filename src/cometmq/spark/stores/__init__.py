@@ -1,0 +1,1 @@
+"""Format `cometmq_store`: store directories, read without a broker."""

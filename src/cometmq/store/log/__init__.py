@@ -1,0 +1,1 @@
+"""The commit log: segments, appends, flush, recovery, retention."""

@@ -1,0 +1,1 @@
+"""Reading a store directory without a broker: dump and check."""

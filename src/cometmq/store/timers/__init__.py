@@ -1,0 +1,1 @@
+"""RocketMQ's timer files: wheel, log and progress."""

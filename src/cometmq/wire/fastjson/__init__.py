@@ -1,0 +1,1 @@
+"""JSON as Java's fastjson reads and writes it."""
