@@ -58,43 +58,40 @@ class SendingThread(threading.Thread):
 
 @pytest.mark.mission("PR-01")
 @pytest.mark.parametrize(("stall_s", "refused"), [(1.2, True), (0.5, False)])
-def test_sends_that_lay_in_the_socket_while_the_loop_stood_still(
+async def test_sends_that_lay_in_the_socket_while_the_loop_stood_still(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, stall_s: float, refused: bool
 ) -> None:
-    async def main() -> None:
-        async with running_broker(tmp_path, brokerFastFailureEnable=True) as broker:
-            add_topic(broker, "TopicA")
-            await asyncio.sleep(0.2)
-            client = SendingThread(broker.port, 100)
-            await until(lambda: len(broker.server.connections) == 1)
-            family = broker.families["send"]
-            caplog.clear()
-            client.start()
-            time.sleep(stall_s)  # noqa: ASYNC251 - the stall itself
-            await asyncio.to_thread(client.join)
-            assert client.took_s < stall_s + 5
-            assert sorted(answer.opaque for answer in client.answers) == list(range(100)), "one answer each"
-            done = {answer.opaque for answer in client.answers if answer.code == 0}
-            busy = [answer for answer in client.answers if answer.code == Response.SYSTEM_BUSY]
-            assert len(done) + len(busy) == 100
-            assert {int(message.body) for message in stored(broker, "TopicA")} == done, "a refusal does nothing"
-            assert family.refused == len(busy)
-            if not refused:
-                # Unless the machine has added to the stall.
-                assert not busy or broker.watch.longest_s * 1000 >= 200 + STALL_GRACE_MS
-                return
-            assert busy
-            assert all((answer.remark or "").startswith("[TIMEOUT_CLEAN_QUEUE]") for answer in busy)
-            assert "200 ms" in (busy[0].remark or "")
-            lines = [it.getMessage() for it in caplog.records if it.getMessage().startswith("refuse request")]
-            assert len(lines) == 1
-            assert broker.server.endpoint.log_refused.count == len(busy)
-            assert broker.watch.longest_s >= stall_s - 0.1
-            async with Peer.of(broker) as peer:
-                await asyncio.sleep(0.05)
-                assert (await peer.send("TopicA")).code == 0
-
-    run(main())
+    async with running_broker(tmp_path, brokerFastFailureEnable=True) as broker:
+        add_topic(broker, "TopicA")
+        await asyncio.sleep(0.2)
+        client = SendingThread(broker.port, 100)
+        await until(lambda: len(broker.server.connections) == 1)
+        family = broker.families["send"]
+        caplog.clear()
+        client.start()
+        time.sleep(stall_s)  # noqa: ASYNC251 - the stall itself
+        await asyncio.to_thread(client.join)
+        assert client.took_s < stall_s + 5
+        assert sorted(answer.opaque for answer in client.answers) == list(range(100)), "one answer each"
+        done = {answer.opaque for answer in client.answers if answer.code == 0}
+        busy = [answer for answer in client.answers if answer.code == Response.SYSTEM_BUSY]
+        assert len(done) + len(busy) == 100
+        assert {int(message.body) for message in stored(broker, "TopicA")} == done, "a refusal does nothing"
+        assert family.refused == len(busy)
+        if not refused:
+            # Unless the machine has added to the stall.
+            assert not busy or broker.watch.longest_s * 1000 >= 200 + STALL_GRACE_MS
+            return
+        assert busy
+        assert all((answer.remark or "").startswith("[TIMEOUT_CLEAN_QUEUE]") for answer in busy)
+        assert "200 ms" in (busy[0].remark or "")
+        lines = [it.getMessage() for it in caplog.records if it.getMessage().startswith("refuse request")]
+        assert len(lines) == 1
+        assert broker.server.endpoint.log_refused.count == len(busy)
+        assert broker.watch.longest_s >= stall_s - 0.1
+        async with Peer.of(broker) as peer:
+            await asyncio.sleep(0.05)
+            assert (await peer.send("TopicA")).code == 0
 
 
 @pytest.mark.mission("PR-01")
@@ -138,133 +135,118 @@ def test_what_is_read_right_after_a_stall_counts_as_having_waited() -> None:
     watch.stop()
 
 
-def test_a_full_family_refuses_only_itself(tmp_path: Path) -> None:
-    async def main() -> None:
-        settings = {"pullThreadPoolQueueCapacity": 5}
-        async with running_broker(tmp_path, **settings) as broker, RawPeer.connected(broker.port) as peer:
-            add_topic(broker, "TopicA")
-            for _ in range(5):
-                peer.send(pull_request("TopicA", suspend_ms=15_000))
-            await until(lambda: broker.longpoll.count == 5)
-            answer = await peer.call(pull_request("TopicA", suspend_ms=15_000))
-            assert answer.code == Response.SYSTEM_BUSY
-            assert (answer.remark or "").startswith("[OVERLOAD]")
-            assert (await peer.call(pull_request("TopicA", code=Request.LITE_PULL_MESSAGE))).code == 19
-            assert (await peer.call(send_request("Other"))).code == 0
-
-    run(main())
+async def test_a_full_family_refuses_only_itself(tmp_path: Path) -> None:
+    settings = {"pullThreadPoolQueueCapacity": 5}
+    async with running_broker(tmp_path, **settings) as broker, RawPeer.connected(broker.port) as peer:
+        add_topic(broker, "TopicA")
+        for _ in range(5):
+            peer.send(pull_request("TopicA", suspend_ms=15_000))
+        await until(lambda: broker.longpoll.count == 5)
+        answer = await peer.call(pull_request("TopicA", suspend_ms=15_000))
+        assert answer.code == Response.SYSTEM_BUSY
+        assert (answer.remark or "").startswith("[OVERLOAD]")
+        assert (await peer.call(pull_request("TopicA", code=Request.LITE_PULL_MESSAGE))).code == 19
+        assert (await peer.call(send_request("Other"))).code == 0
 
 
 # A slow disk
 
 
 @pytest.mark.mission("PR-02")
-def test_an_append_that_stalls_turns_into_quick_refusals_and_ends_soon_after(tmp_path: Path) -> None:
-    async def main() -> None:
-        disk = FakeDisk()
-        settings = {"mappedFileSizeCommitLog": 8192}
-        async with running_broker(tmp_path, None, disk, **settings) as broker, Peer.of(broker) as peer:
-            assert (await peer.send("TopicA")).code == 0
-            # Segments are made by the append itself, and making one takes 2 s.
-            await until(lambda: not broker.background.busy)
-            broker.store.segments.make = broker.store.segments.create
-            broker.store.segments.drop_prepared()
-            broker.store.segments.want = lambda start: None
-            stalls: list[float] = []
+async def test_an_append_that_stalls_turns_into_quick_refusals_and_ends_soon_after(tmp_path: Path) -> None:
+    disk = FakeDisk()
+    settings = {"mappedFileSizeCommitLog": 8192}
+    async with running_broker(tmp_path, None, disk, **settings) as broker, Peer.of(broker) as peer:
+        assert (await peer.send("TopicA")).code == 0
+        # Segments are made by the append itself, and making one takes 2 s.
+        await until(lambda: not broker.background.busy)
+        broker.store.segments.make = broker.store.segments.create
+        broker.store.segments.drop_prepared()
+        broker.store.segments.want = lambda start: None
+        stalls: list[float] = []
 
-            def stall(operation: str, path: str) -> None:
-                if operation == "allocate" and "commitlog" in path and not stalls:
-                    stalls.append(time.monotonic())
-                    time.sleep(2)
+        def stall(operation: str, path: str) -> None:
+            if operation == "allocate" and "commitlog" in path and not stalls:
+                stalls.append(time.monotonic())
+                time.sleep(2)
 
-            disk.on_call = stall
-            gc.collect()
-            bytes_before = resident_bytes()
-            sends = [asyncio.create_task(peer.send("TopicA", b"x" * 1000)) for _ in range(500)]
-            answers = [await send for send in sends]
-            ended_s = time.monotonic()
-            busy = [answer for answer in answers if answer.code == Response.SYSTEM_BUSY]
-            assert stalls
-            assert len(busy) > 20  # nearly all, where the sender gets its share of the machine
-            assert all("osPageCacheBusyTimeOutMills" in (answer.remark or "") for answer in busy)
-            assert sum(answer.code == 0 for answer in answers) == len(stored(broker, "TopicA")) - 1
-            assert resident_bytes() - bytes_before < 20 << 20
-            while (await peer.send("TopicA")).code != 0:
-                assert time.monotonic() - ended_s < 10, "taken again within 100 ms; the rest is for a busy machine"
-                await asyncio.sleep(0.01)
-
-    run(main())
+        disk.on_call = stall
+        gc.collect()
+        bytes_before = resident_bytes()
+        sends = [asyncio.create_task(peer.send("TopicA", b"x" * 1000)) for _ in range(500)]
+        answers = [await send for send in sends]
+        ended_s = time.monotonic()
+        busy = [answer for answer in answers if answer.code == Response.SYSTEM_BUSY]
+        assert stalls
+        assert len(busy) > 20  # nearly all, where the sender gets its share of the machine
+        assert all("osPageCacheBusyTimeOutMills" in (answer.remark or "") for answer in busy)
+        assert sum(answer.code == 0 for answer in answers) == len(stored(broker, "TopicA")) - 1
+        assert resident_bytes() - bytes_before < 20 << 20
+        while (await peer.send("TopicA")).code != 0:
+            assert time.monotonic() - ended_s < 10, "taken again within 100 ms; the rest is for a busy machine"
+            await asyncio.sleep(0.01)
 
 
-def test_a_segment_that_is_not_ready_refuses_without_waiting(tmp_path: Path) -> None:
-    async def main() -> None:
-        disk = FakeDisk()
-        may_go_on = threading.Event()
-        settings = {"mappedFileSizeCommitLog": 8192}
-        async with running_broker(tmp_path, None, disk, **settings) as broker, Peer.of(broker) as peer:
-            await peer.send("TopicA")
-            await until(lambda: not broker.background.busy)
+async def test_a_segment_that_is_not_ready_refuses_without_waiting(tmp_path: Path) -> None:
+    disk = FakeDisk()
+    may_go_on = threading.Event()
+    settings = {"mappedFileSizeCommitLog": 8192}
+    async with running_broker(tmp_path, None, disk, **settings) as broker, Peer.of(broker) as peer:
+        await peer.send("TopicA")
+        await until(lambda: not broker.background.busy)
 
-            def stall(operation: str, path: str) -> None:
-                if operation == "allocate" and "commitlog" in path:
-                    may_go_on.wait(20)
+        def stall(operation: str, path: str) -> None:
+            if operation == "allocate" and "commitlog" in path:
+                may_go_on.wait(20)
 
-            disk.on_call = stall
-            codes = [(await peer.send("TopicA", b"x" * 1000)).code for _ in range(60)]
-            assert codes[-1] == Response.SYSTEM_ERROR
-            began_s = time.monotonic()
-            refused = [await peer.send("TopicA", b"x" * 1000) for _ in range(50)]
-            assert time.monotonic() - began_s < 10, "not until the disk is ready; it may take 20 s"
-            assert {answer.code for answer in refused} == {Response.SYSTEM_ERROR}
-            assert "slow disk" in (refused[0].remark or "")
-            may_go_on.set()
-            await until(lambda: broker.store.segments.prepared)
-            assert (await peer.send("TopicA", b"x" * 1000)).code == 0
-
-    run(main())
+        disk.on_call = stall
+        codes = [(await peer.send("TopicA", b"x" * 1000)).code for _ in range(60)]
+        assert codes[-1] == Response.SYSTEM_ERROR
+        began_s = time.monotonic()
+        refused = [await peer.send("TopicA", b"x" * 1000) for _ in range(50)]
+        assert time.monotonic() - began_s < 10, "not until the disk is ready; it may take 20 s"
+        assert {answer.code for answer in refused} == {Response.SYSTEM_ERROR}
+        assert "slow disk" in (refused[0].remark or "")
+        may_go_on.set()
+        await until(lambda: broker.store.segments.prepared)
+        assert (await peer.send("TopicA", b"x" * 1000)).code == 0
 
 
 # Groups far behind
 
 
 @pytest.mark.mission("PR-03")
-def test_a_group_far_behind_is_switched_off_until_an_operator_switches_it_on(tmp_path: Path) -> None:
-    async def main() -> None:
-        clock = ManualClock()
-        settings = {"disableConsumeIfConsumerReadSlowly": True, "consumerFallbehindThreshold": 1 << 20,
-                    "mappedFileSizeCommitLog": 8 << 20, "serverChannelMaxIdleTimeSeconds": 1_000_000}  # fmt: skip
-        async with running_broker(tmp_path, clock, **settings) as broker, Peer.of(broker) as peer:
-            for _ in range(21):
-                await peer.send("TopicA", b"x" * 100_000)
-            assert (await peer.pull("TopicA", group="laggard", count=1)).code == 0
-            assert (await peer.pull("TopicA", offset=20, group="quick")).code == 0
-            clock.advance(179)
-            assert (await peer.pull("TopicA", group="laggard", count=1)).code == 0
-            clock.advance(1)
-            refused = await peer.pull("TopicA", group="laggard")
-            assert (refused.code, refused.ext) == (Response.NO_PERMISSION, {"forbiddenType": "2"})
-            assert (await peer.pull("TopicA", offset=20, group="quick")).code == 0
-        async with running_broker(tmp_path, clock, **settings) as broker, Peer.of(broker) as peer:
-            assert (await peer.pull("TopicA", group="laggard")).code == Response.NO_PERMISSION
-            body = SubscriptionGroupConfig(group_name="laggard").encode()
-            assert (await peer.call(Request.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body)).code == 0
-            assert (await peer.pull("TopicA", group="laggard")).code == 0
-
-    run(main())
+async def test_a_group_far_behind_is_switched_off_until_an_operator_switches_it_on(tmp_path: Path) -> None:
+    clock = ManualClock()
+    settings = {"disableConsumeIfConsumerReadSlowly": True, "consumerFallbehindThreshold": 1 << 20,
+                "mappedFileSizeCommitLog": 8 << 20, "serverChannelMaxIdleTimeSeconds": 1_000_000}  # fmt: skip
+    async with running_broker(tmp_path, clock, **settings) as broker, Peer.of(broker) as peer:
+        for _ in range(21):
+            await peer.send("TopicA", b"x" * 100_000)
+        assert (await peer.pull("TopicA", group="laggard", count=1)).code == 0
+        assert (await peer.pull("TopicA", offset=20, group="quick")).code == 0
+        clock.advance(179)
+        assert (await peer.pull("TopicA", group="laggard", count=1)).code == 0
+        clock.advance(1)
+        refused = await peer.pull("TopicA", group="laggard")
+        assert (refused.code, refused.ext) == (Response.NO_PERMISSION, {"forbiddenType": "2"})
+        assert (await peer.pull("TopicA", offset=20, group="quick")).code == 0
+    async with running_broker(tmp_path, clock, **settings) as broker, Peer.of(broker) as peer:
+        assert (await peer.pull("TopicA", group="laggard")).code == Response.NO_PERMISSION
+        body = SubscriptionGroupConfig(group_name="laggard").encode()
+        assert (await peer.call(Request.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body)).code == 0
+        assert (await peer.pull("TopicA", group="laggard")).code == 0
 
 
-def test_groups_far_behind_stay_as_they_are_unless_that_is_switched_on(tmp_path: Path) -> None:
-    async def main() -> None:
-        clock = ManualClock()
-        settings = {"consumerFallbehindThreshold": 1000, "serverChannelMaxIdleTimeSeconds": 1_000_000}
-        async with running_broker(tmp_path, clock, **settings) as broker, Peer.of(broker) as peer:
-            for _ in range(5):
-                await peer.send("TopicA", b"x" * 1000)
-            assert (await peer.pull("TopicA", count=1)).code == 0
-            clock.advance(400)
-            assert (await peer.pull("TopicA", count=1)).code == 0
-
-    run(main())
+async def test_groups_far_behind_stay_as_they_are_unless_that_is_switched_on(tmp_path: Path) -> None:
+    clock = ManualClock()
+    settings = {"consumerFallbehindThreshold": 1000, "serverChannelMaxIdleTimeSeconds": 1_000_000}
+    async with running_broker(tmp_path, clock, **settings) as broker, Peer.of(broker) as peer:
+        for _ in range(5):
+            await peer.send("TopicA", b"x" * 1000)
+        assert (await peer.pull("TopicA", count=1)).code == 0
+        clock.advance(400)
+        assert (await peer.pull("TopicA", count=1)).code == 0
 
 
 # Slow paths are logged
@@ -351,11 +333,8 @@ def test_refused_puts_are_thinned_too(caplog: pytest.LogCaptureFixture) -> None:
     bench.store.close()
 
 
-def test_the_gate_knows_the_store_of_a_running_broker(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with running_broker(tmp_path) as broker:
-            assert isinstance(broker, Broker)
-            assert broker.gate.log is broker.store.log
-            assert not broker.gate.is_replica
-
-    run(main())
+async def test_the_gate_knows_the_store_of_a_running_broker(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as broker:
+        assert isinstance(broker, Broker)
+        assert broker.gate.log is broker.store.log
+        assert not broker.gate.is_replica

@@ -65,44 +65,34 @@ def test_no_senseless_request_runs_into_a_bug(tmp_path: Path, case: str) -> None
     run(main(), timeout_s=120)
 
 
-def test_an_unknown_code_is_3_with_its_number(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with running_broker(tmp_path) as broker, Peer.of(broker) as peer:
-            for code in (9999, -1, 200_070, Request.REGISTER_BROKER):
-                answer = await peer.call(code)
-                assert answer.code == Response.REQUEST_CODE_NOT_SUPPORTED
-                assert str(code) in (answer.remark or "")
-
-    run(main())
+async def test_an_unknown_code_is_3_with_its_number(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as broker, Peer.of(broker) as peer:
+        for code in (9999, -1, 200_070, Request.REGISTER_BROKER):
+            answer = await peer.call(code)
+            assert answer.code == Response.REQUEST_CODE_NOT_SUPPORTED
+            assert str(code) in (answer.remark or "")
 
 
 @pytest.mark.parametrize("version", [-1, 0, 1, 32767])
-def test_any_version_is_served(tmp_path: Path, version: int) -> None:
-    async def main() -> None:
-        async with running_broker(tmp_path) as broker, Peer.of(broker) as peer:
-            assert (await peer.ask(send_request("TopicA", version=version))).code == 0
-            assert len(stored(broker, "TopicA")) == 1
-
-    run(main())
+async def test_any_version_is_served(tmp_path: Path, version: int) -> None:
+    async with running_broker(tmp_path) as broker, Peer.of(broker) as peer:
+        assert (await peer.ask(send_request("TopicA", version=version))).code == 0
+        assert len(stored(broker, "TopicA")) == 1
 
 
-def test_refusals_name_cause_value_and_remedy(tmp_path: Path) -> None:
+async def test_refusals_name_cause_value_and_remedy(tmp_path: Path) -> None:
     """The ones that a person meets first."""
-
-    async def main() -> None:
-        settings = {"autoCreateTopicEnable": False, "autoCreateSubscriptionGroup": False, "brokerName": "shop"}
-        async with running_broker(tmp_path, **settings) as broker, Peer.of(broker) as peer:
-            add_topic(broker, "TopicA", 2)
-            for answer, words in (
-                (await peer.send("Order"), ["Order", "shop", "create it", "autoCreateTopicEnable"]),
-                (await peer.send("TopicA", queue_id=7), ["7", "TopicA", "2 write queues"]),
-                (await peer.send("Bad Topic"), ["Bad Topic", "0-9 A-Z a-z"]),
-                (await peer.send("t" * 200), ["200", "127"]),
-                (await peer.pull("TopicA"), ["consumers", "create it", "autoCreateSubscriptionGroup"]),
-                (await peer.call(Request.GET_MAX_OFFSET, topic="TopicA"), ["queueId"]),
-                (await peer.call(Request.GET_MAX_OFFSET, topic="TopicA", queueId="one"), ["queueId", "one"]),
-            ):
-                assert answer.code != 0
-                assert all(word in (answer.remark or "") for word in words), answer.remark
-
-    run(main())
+    settings = {"autoCreateTopicEnable": False, "autoCreateSubscriptionGroup": False, "brokerName": "shop"}
+    async with running_broker(tmp_path, **settings) as broker, Peer.of(broker) as peer:
+        add_topic(broker, "TopicA", 2)
+        for answer, words in (
+            (await peer.send("Order"), ["Order", "shop", "create it", "autoCreateTopicEnable"]),
+            (await peer.send("TopicA", queue_id=7), ["7", "TopicA", "2 write queues"]),
+            (await peer.send("Bad Topic"), ["Bad Topic", "0-9 A-Z a-z"]),
+            (await peer.send("t" * 200), ["200", "127"]),
+            (await peer.pull("TopicA"), ["consumers", "create it", "autoCreateSubscriptionGroup"]),
+            (await peer.call(Request.GET_MAX_OFFSET, topic="TopicA"), ["queueId"]),
+            (await peer.call(Request.GET_MAX_OFFSET, topic="TopicA", queueId="one"), ["queueId", "one"]),
+        ):
+            assert answer.code != 0
+            assert all(word in (answer.remark or "") for word in words), answer.remark

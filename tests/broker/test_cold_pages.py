@@ -19,7 +19,6 @@ from cometmq.store.results import PutStatus
 from cometmq.wire.codes import Request
 from cometmq.wire.command import request as new_request
 from cometmq.wire.headers import SearchOffset
-from tests.support.aio import run
 from tests.support.brokers import Peer, running_broker, stored
 from tests.support.net import until
 from tests.support.transacting import questions, send_half
@@ -63,74 +62,65 @@ async def after_a_restart(
             slow.let_go()
 
 
-def test_delayed_messages_wait_for_their_pages_and_nobody_else_does(tmp_path: Path) -> None:
-    async def main() -> None:
-        clock = ManualClock()
-        disk = FakeDisk(now_ms=clock.now_ms)
-        async with running_broker(tmp_path, clock, disk) as broker, Peer.of(broker) as peer:
-            for number in range(3):
-                await peer.send("TopicA", b"%d" % number, properties={"DELAY": "2"})
-        async with after_a_restart(tmp_path, clock, disk) as (broker, peer, slow):
-            clock.advance(10)
-            await until(lambda: slow.reads, "a read in the thread")
-            clock.advance(1)
-            assert (await peer.send("TopicB")).code == 0
-            assert stored(broker, "TopicA") == []
-            slow.let_go()
-            await until(lambda: len(stored(broker, "TopicA")) == 3, "delivery")
-            assert [message.body for message in stored(broker, "TopicA")] == [b"0", b"1", b"2"]
-
-    run(main())
+async def test_delayed_messages_wait_for_their_pages_and_nobody_else_does(tmp_path: Path) -> None:
+    clock = ManualClock()
+    disk = FakeDisk(now_ms=clock.now_ms)
+    async with running_broker(tmp_path, clock, disk) as broker, Peer.of(broker) as peer:
+        for number in range(3):
+            await peer.send("TopicA", b"%d" % number, properties={"DELAY": "2"})
+    async with after_a_restart(tmp_path, clock, disk) as (broker, peer, slow):
+        clock.advance(10)
+        await until(lambda: slow.reads, "a read in the thread")
+        clock.advance(1)
+        assert (await peer.send("TopicB")).code == 0
+        assert stored(broker, "TopicA") == []
+        slow.let_go()
+        await until(lambda: len(stored(broker, "TopicA")) == 3, "delivery")
+        assert [message.body for message in stored(broker, "TopicA")] == [b"0", b"1", b"2"]
 
 
-def test_popped_messages_that_come_again_wait_for_their_pages(tmp_path: Path) -> None:
-    async def main() -> None:
-        clock = ManualClock()
-        disk = FakeDisk(now_ms=clock.now_ms)
-        async with running_broker(tmp_path, clock, disk) as broker, Peer.of(broker) as peer:
-            for number in range(3):
-                await peer.send("TopicA", b"%d" % number)
-            popped = await peer.call(
-                Request.POP_MESSAGE, consumerGroup="g", topic="TopicA", queueId=0, maxMsgNums=32, invisibleTime=10_000,
-                pollTime=0, bornTime=clock.now_ms(), initMode=0, expType="TAG", exp="*",
-            )  # fmt: skip
-            assert popped.code == 0, popped.remark
-            broker.store.reading.memory_bytes = 0  # as if much had been written since
-            slow = SlowDisk(disk, broker)
-            try:
-                clock.advance(11)
-                await until(lambda: slow.reads, "a read in the thread")
-                clock.advance(1)
-                assert stored(broker, "%RETRY%g_TopicA") == []
-            finally:
-                slow.let_go()
-            await until(lambda: len(stored(broker, "%RETRY%g_TopicA")) == 3, "revival")
-
-    run(main())
-
-
-def test_pops_that_another_broker_has_noted_wait_for_their_pages(tmp_path: Path) -> None:
-    async def main() -> None:
-        clock = ManualClock()
-        disk = FakeDisk(now_ms=clock.now_ms)
-        topic = "rmq_sys_REVIVE_LOG_DefaultCluster"
-        async with running_broker(tmp_path, clock, disk) as broker, Peer.of(broker) as peer:
-            for number in range(3):
-                await peer.send("TopicA", b"%d" % number)
-            name = {"t": "TopicA", "c": "g", "q": 0, "so": 0, "pt": clock.now_ms(), "bn": "broker-a"}
-            for tag, note in (("ck", {**name, "it": 1_000, "n": 3}), ("ack", {**name, "ao": 1})):
-                put = AppendRequest(topic, 0, json.dumps(note).encode(), f"TAGS\x01{tag}\x02")
-                assert broker.put(put).status == PutStatus.OK
-        async with after_a_restart(tmp_path, clock, disk) as (broker, _peer, slow):
-            clock.advance(10)
+async def test_popped_messages_that_come_again_wait_for_their_pages(tmp_path: Path) -> None:
+    clock = ManualClock()
+    disk = FakeDisk(now_ms=clock.now_ms)
+    async with running_broker(tmp_path, clock, disk) as broker, Peer.of(broker) as peer:
+        for number in range(3):
+            await peer.send("TopicA", b"%d" % number)
+        popped = await peer.call(
+            Request.POP_MESSAGE, consumerGroup="g", topic="TopicA", queueId=0, maxMsgNums=32, invisibleTime=10_000,
+            pollTime=0, bornTime=clock.now_ms(), initMode=0, expType="TAG", exp="*",
+        )  # fmt: skip
+        assert popped.code == 0, popped.remark
+        broker.store.reading.memory_bytes = 0  # as if much had been written since
+        slow = SlowDisk(disk, broker)
+        try:
+            clock.advance(11)
             await until(lambda: slow.reads, "a read in the thread")
             clock.advance(1)
             assert stored(broker, "%RETRY%g_TopicA") == []
+        finally:
             slow.let_go()
-            await until(lambda: _advanced(clock, len(stored(broker, "%RETRY%g_TopicA")) == 2), "revival")
-            assert [message.body for message in stored(broker, "%RETRY%g_TopicA")] == [b"0", b"2"]
+        await until(lambda: len(stored(broker, "%RETRY%g_TopicA")) == 3, "revival")
 
-    run(main())
+
+async def test_pops_that_another_broker_has_noted_wait_for_their_pages(tmp_path: Path) -> None:
+    clock = ManualClock()
+    disk = FakeDisk(now_ms=clock.now_ms)
+    topic = "rmq_sys_REVIVE_LOG_DefaultCluster"
+    async with running_broker(tmp_path, clock, disk) as broker, Peer.of(broker) as peer:
+        for number in range(3):
+            await peer.send("TopicA", b"%d" % number)
+        name = {"t": "TopicA", "c": "g", "q": 0, "so": 0, "pt": clock.now_ms(), "bn": "broker-a"}
+        for tag, note in (("ck", {**name, "it": 1_000, "n": 3}), ("ack", {**name, "ao": 1})):
+            put = AppendRequest(topic, 0, json.dumps(note).encode(), f"TAGS\x01{tag}\x02")
+            assert broker.put(put).status == PutStatus.OK
+    async with after_a_restart(tmp_path, clock, disk) as (broker, _peer, slow):
+        clock.advance(10)
+        await until(lambda: slow.reads, "a read in the thread")
+        clock.advance(1)
+        assert stored(broker, "%RETRY%g_TopicA") == []
+        slow.let_go()
+        await until(lambda: _advanced(clock, len(stored(broker, "%RETRY%g_TopicA")) == 2), "revival")
+        assert [message.body for message in stored(broker, "%RETRY%g_TopicA")] == [b"0", b"2"]
 
 
 def _advanced(clock: ManualClock, done: bool) -> bool:
@@ -139,100 +129,88 @@ def _advanced(clock: ManualClock, done: bool) -> bool:
     return done
 
 
-def test_a_round_of_transactions_waits_for_the_pages_of_halves(tmp_path: Path) -> None:
-    async def main() -> None:
-        clock = ManualClock()
-        disk = FakeDisk(now_ms=clock.now_ms)
-        async with running_broker(tmp_path, clock, disk) as broker, Peer.of(broker) as peer:
-            sent = [await send_half(peer, clock) for _ in range(2)]
-        async with after_a_restart(tmp_path, clock, disk) as (broker, peer, slow):
-            await peer.heartbeat()
-            clock.advance(35)
-            await until(lambda: slow.reads, "a read in the thread")
-            clock.advance(35)
-            assert (await peer.send("TopicB")).code == 0
-            assert questions(peer) == []
-            slow.let_go()
+async def test_a_round_of_transactions_waits_for_the_pages_of_halves(tmp_path: Path) -> None:
+    clock = ManualClock()
+    disk = FakeDisk(now_ms=clock.now_ms)
+    async with running_broker(tmp_path, clock, disk) as broker, Peer.of(broker) as peer:
+        sent = [await send_half(peer, clock) for _ in range(2)]
+    async with after_a_restart(tmp_path, clock, disk) as (broker, peer, slow):
+        await peer.heartbeat()
+        clock.advance(35)
+        await until(lambda: slow.reads, "a read in the thread")
+        clock.advance(35)
+        assert (await peer.send("TopicB")).code == 0
+        assert questions(peer) == []
+        slow.let_go()
 
-            def both_asked() -> bool:
-                clock.advance(0)
-                return len(peer.asked) == 2
+        def both_asked() -> bool:
+            clock.advance(0)
+            return len(peer.asked) == 2
 
-            await until(both_asked, "questions")
-            assert [it.unique_id for it in questions(peer)] == [it.unique_id for it in sent]
-
-    run(main())
+        await until(both_asked, "questions")
+        assert [it.unique_id for it in questions(peer)] == [it.unique_id for it in sent]
 
 
 @pytest.mark.parametrize("code", [Request.SEARCH_OFFSET_BY_TIMESTAMP, Request.GET_EARLIEST_MSG_STORETIME])
-def test_a_search_by_time_waits_for_its_pages_and_nobody_else_does(tmp_path: Path, code: int) -> None:
-    async def main() -> None:
-        clock = ManualClock()
-        start_ms = clock.now_ms()
-        disk = FakeDisk(now_ms=clock.now_ms)
-        async with running_broker(tmp_path, clock, disk) as broker, Peer.of(broker) as peer:
-            for _ in range(8):
-                await peer.send("TopicA")
-                clock.advance(1)
-        async with after_a_restart(tmp_path, clock, disk) as (broker, peer, slow), Peer.of(broker) as other:
-            header = SearchOffset(topic="TopicA", queue_id=0, timestamp=start_ms + 4500)
-            asking = asyncio.create_task(peer.ask(new_request(code, header.encode())))
-            await until(lambda: slow.reads, "a read in the thread")
-            assert (await other.send("TopicB")).code == 0
-            assert not asking.done()
-            slow.let_go()
-            answer = await asking
-            assert answer.ext.get("offset", "5") == "5"
-            assert answer.ext.get("timestamp", str(start_ms)) == str(start_ms)
-
-    run(main())
+async def test_a_search_by_time_waits_for_its_pages_and_nobody_else_does(tmp_path: Path, code: int) -> None:
+    clock = ManualClock()
+    start_ms = clock.now_ms()
+    disk = FakeDisk(now_ms=clock.now_ms)
+    async with running_broker(tmp_path, clock, disk) as broker, Peer.of(broker) as peer:
+        for _ in range(8):
+            await peer.send("TopicA")
+            clock.advance(1)
+    async with after_a_restart(tmp_path, clock, disk) as (broker, peer, slow), Peer.of(broker) as other:
+        header = SearchOffset(topic="TopicA", queue_id=0, timestamp=start_ms + 4500)
+        asking = asyncio.create_task(peer.ask(new_request(code, header.encode())))
+        await until(lambda: slow.reads, "a read in the thread")
+        assert (await other.send("TopicB")).code == 0
+        assert not asking.done()
+        slow.let_go()
+        answer = await asking
+        assert answer.ext.get("offset", "5") == "5"
+        assert answer.ext.get("timestamp", str(start_ms)) == str(start_ms)
 
 
 @pytest.mark.parametrize(
     "code", [Request.GET_TOPIC_STATS_INFO, Request.GET_CONSUME_STATS, Request.QUERY_CONSUME_TIME_SPAN]
 )
-def test_figures_of_queues_wait_for_their_pages_and_nobody_else_does(tmp_path: Path, code: int) -> None:
-    async def main() -> None:
-        clock = ManualClock()
-        disk = FakeDisk(now_ms=clock.now_ms)
-        async with running_broker(tmp_path, clock, disk) as broker, Peer.of(broker) as peer:
-            await peer.send("TopicA")
-            clock.advance(5)
-            last_ms = clock.now_ms()
-            await peer.send("TopicA")
-        async with after_a_restart(tmp_path, clock, disk) as (broker, peer, slow), Peer.of(broker) as other:
-            broker.offsets.commit("consumers", "TopicA", 0, 2, "test")
-            ext = {"topic": "TopicA", "group": "consumers", "consumerGroup": "consumers"}
-            asking = asyncio.create_task(peer.call(code, **ext))
-            await until(lambda: slow.reads, "a read in the thread")
-            assert (await other.send("TopicB")).code == 0
-            assert not asking.done()
-            slow.let_go()
-            assert str(last_ms).encode() in (await asking).body
-
-    run(main())
+async def test_figures_of_queues_wait_for_their_pages_and_nobody_else_does(tmp_path: Path, code: int) -> None:
+    clock = ManualClock()
+    disk = FakeDisk(now_ms=clock.now_ms)
+    async with running_broker(tmp_path, clock, disk) as broker, Peer.of(broker) as peer:
+        await peer.send("TopicA")
+        clock.advance(5)
+        last_ms = clock.now_ms()
+        await peer.send("TopicA")
+    async with after_a_restart(tmp_path, clock, disk) as (broker, peer, slow), Peer.of(broker) as other:
+        broker.offsets.commit("consumers", "TopicA", 0, 2, "test")
+        ext = {"topic": "TopicA", "group": "consumers", "consumerGroup": "consumers"}
+        asking = asyncio.create_task(peer.call(code, **ext))
+        await until(lambda: slow.reads, "a read in the thread")
+        assert (await other.send("TopicB")).code == 0
+        assert not asking.done()
+        slow.let_go()
+        assert str(last_ms).encode() in (await asking).body
 
 
-def test_a_reset_to_a_time_waits_for_its_pages_and_changes_nothing_before(tmp_path: Path) -> None:
-    async def main() -> None:
-        clock = ManualClock()
-        start_ms = clock.now_ms()
-        disk = FakeDisk(now_ms=clock.now_ms)
-        async with running_broker(tmp_path, clock, disk) as broker, Peer.of(broker) as peer:
-            for number in range(16):
-                await peer.send("TopicA", queue_id=number % 2)
-                clock.advance(1)
-            await peer.pull("TopicA", commit=8)
-        async with after_a_restart(tmp_path, clock, disk) as (broker, peer, slow):
-            ext = {"topic": "TopicA", "group": "consumers", "timestamp": start_ms + 8000, "isForce": "true"}
-            asking = asyncio.create_task(peer.call(Request.INVOKE_BROKER_TO_RESET_OFFSET, **ext))
-            await until(lambda: slow.reads, "a read in the thread")
-            assert broker.offsets.take_reset("consumers", "TopicA", 0) is None
-            slow.let_go()
-            assert (await asking).code == 0
-            assert [broker.offsets.take_reset("consumers", "TopicA", queue_id) for queue_id in range(2)] == [4, 4]
-
-    run(main())
+async def test_a_reset_to_a_time_waits_for_its_pages_and_changes_nothing_before(tmp_path: Path) -> None:
+    clock = ManualClock()
+    start_ms = clock.now_ms()
+    disk = FakeDisk(now_ms=clock.now_ms)
+    async with running_broker(tmp_path, clock, disk) as broker, Peer.of(broker) as peer:
+        for number in range(16):
+            await peer.send("TopicA", queue_id=number % 2)
+            clock.advance(1)
+        await peer.pull("TopicA", commit=8)
+    async with after_a_restart(tmp_path, clock, disk) as (broker, peer, slow):
+        ext = {"topic": "TopicA", "group": "consumers", "timestamp": start_ms + 8000, "isForce": "true"}
+        asking = asyncio.create_task(peer.call(Request.INVOKE_BROKER_TO_RESET_OFFSET, **ext))
+        await until(lambda: slow.reads, "a read in the thread")
+        assert broker.offsets.take_reset("consumers", "TopicA", 0) is None
+        slow.let_go()
+        assert (await asking).code == 0
+        assert [broker.offsets.take_reset("consumers", "TopicA", queue_id) for queue_id in range(2)] == [4, 4]
 
 
 def test_pages_that_were_loaded_are_not_asked_for_again_until_the_walk_is_past_them() -> None:

@@ -122,7 +122,7 @@ def hashes(directory: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.mission("BS-05")
-def test_the_abort_file_tells_a_crash_from_a_stop(tmp_path: Path) -> None:
+async def test_the_abort_file_tells_a_crash_from_a_stop(tmp_path: Path) -> None:
     abort = tmp_path / "store/abort"
     with broker_process(tmp_path) as first:
         send(first.port, 5)
@@ -134,14 +134,11 @@ def test_the_abort_file_tells_a_crash_from_a_stop(tmp_path: Path) -> None:
         assert second.stop(signal.SIGKILL) == -signal.SIGKILL
     assert abort.exists()
 
-    async def main() -> None:
-        async with running_broker(tmp_path) as broker:
-            assert broker.store.crashed
-            assert len(stored(broker, "TopicA")) == 10
-        async with running_broker(tmp_path) as broker:
-            assert not broker.store.crashed
-
-    run(main())
+    async with running_broker(tmp_path) as broker:
+        assert broker.store.crashed
+        assert len(stored(broker, "TopicA")) == 10
+    async with running_broker(tmp_path) as broker:
+        assert not broker.store.crashed
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -21,23 +21,20 @@ LIMIT_BYTES = 4 << 20
 
 
 @pytest.mark.mission("ST-06")
-def test_a_body_of_4_mib_is_taken_and_one_byte_more_only_after_the_limit_was_raised(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with running_broker(tmp_path, mappedFileSizeCommitLog=16 << 20) as broker, Peer.of(broker) as peer:
-            add_topic(broker, "TopicA")
-            largest, too_large = bytes(LIMIT_BYTES), bytes(LIMIT_BYTES + 1)
-            assert (await peer.ask(send_request("TopicA", largest))).code == Response.SUCCESS
-            end = broker.store.log.max_offset
-            refused = await peer.ask(send_request("TopicA", too_large))
-            assert refused.code == Response.MESSAGE_ILLEGAL
-            assert "maxMessageSize=4194304" in (refused.remark or "")
-            assert broker.store.log.max_offset == end
-            change = request(Request.UPDATE_BROKER_CONFIG, {}, b"maxMessageSize=5000000\n")
-            assert (await peer.ask(change)).code == Response.SUCCESS
-            assert (await peer.ask(send_request("TopicA", too_large))).code == Response.SUCCESS
-            assert [len(message.body) for message in stored(broker, "TopicA")] == [LIMIT_BYTES, LIMIT_BYTES + 1]
-
-    run(main())
+async def test_a_body_of_4_mib_is_taken_and_one_byte_more_only_after_the_limit_was_raised(tmp_path: Path) -> None:
+    async with running_broker(tmp_path, mappedFileSizeCommitLog=16 << 20) as broker, Peer.of(broker) as peer:
+        add_topic(broker, "TopicA")
+        largest, too_large = bytes(LIMIT_BYTES), bytes(LIMIT_BYTES + 1)
+        assert (await peer.ask(send_request("TopicA", largest))).code == Response.SUCCESS
+        end = broker.store.log.max_offset
+        refused = await peer.ask(send_request("TopicA", too_large))
+        assert refused.code == Response.MESSAGE_ILLEGAL
+        assert "maxMessageSize=4194304" in (refused.remark or "")
+        assert broker.store.log.max_offset == end
+        change = request(Request.UPDATE_BROKER_CONFIG, {}, b"maxMessageSize=5000000\n")
+        assert (await peer.ask(change)).code == Response.SUCCESS
+        assert (await peer.ask(send_request("TopicA", too_large))).code == Response.SUCCESS
+        assert [len(message.body) for message in stored(broker, "TopicA")] == [LIMIT_BYTES, LIMIT_BYTES + 1]
 
 
 @pytest.mark.mission("FL-06")

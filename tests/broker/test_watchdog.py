@@ -16,29 +16,26 @@ from tests.support.net import until
 
 
 @pytest.mark.mission("MO-05")
-def test_a_loop_blocked_for_2_seconds_leaves_stacks_of_all_threads_and_tasks(tmp_path: Path) -> None:
+async def test_a_loop_blocked_for_2_seconds_leaves_stacks_of_all_threads_and_tasks(tmp_path: Path) -> None:
     async def a_task_that_waits() -> None:
         await asyncio.Event().wait()
 
-    async def main() -> None:
-        async with running_broker(tmp_path, debugLockEnable=True):
-            task = asyncio.create_task(a_task_that_waits(), name="patient")
-            await asyncio.sleep(0.3)
-            threads = {thread.name for thread in threading.enumerate()}
-            began_s = time.monotonic()
-            block_here(2.3)
-            directory = tmp_path / "store/stacks"
-            await until(lambda: "task patient" in first_text(directory), "the first file")
-            assert len(list(directory.iterdir())) <= time.monotonic() - began_s, "at most one per second"
-            text = first_text(directory)
-            assert "block_here" in text, "what blocks is in its stack"
-            assert "task patient" in text
-            assert "a_task_that_waits" in text
-            assert {"MainThread", "cometmq-flush"} <= threads
-            assert all(f"thread {name} " in text for name in threads)
-            task.cancel()
-
-    run(main())
+    async with running_broker(tmp_path, debugLockEnable=True):
+        task = asyncio.create_task(a_task_that_waits(), name="patient")
+        await asyncio.sleep(0.3)
+        threads = {thread.name for thread in threading.enumerate()}
+        began_s = time.monotonic()
+        block_here(2.3)
+        directory = tmp_path / "store/stacks"
+        await until(lambda: "task patient" in first_text(directory), "the first file")
+        assert len(list(directory.iterdir())) <= time.monotonic() - began_s, "at most one per second"
+        text = first_text(directory)
+        assert "block_here" in text, "what blocks is in its stack"
+        assert "task patient" in text
+        assert "a_task_that_waits" in text
+        assert {"MainThread", "cometmq-flush"} <= threads
+        assert all(f"thread {name} " in text for name in threads)
+        task.cancel()
 
 
 def first_text(directory: Path) -> str:

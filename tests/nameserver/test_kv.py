@@ -149,17 +149,14 @@ def test_a_damaged_file_falls_back_and_without_a_good_copy_nothing_starts(damage
         ("new", "k", "v", "kvConfigEntriesMax"),
     ],
 )
-def test_what_may_not_be_kept_is_refused(tmp_path: Path, namespace: str, key: str, value: str, word: str) -> None:
+async def test_what_may_not_be_kept_is_refused(tmp_path: Path, namespace: str, key: str, value: str, word: str) -> None:
     values = KeyValues(tmp_path / "kvConfig.json", 1 << 20, entries_max=3)
     values.load()
 
-    async def main() -> None:
-        await values.put("n", "a", "1")
-        if word == "kvConfigEntriesMax":
-            await values.put("n", "b", "2")
-        with pytest.raises(RequestError, match=word):
-            await values.put(namespace, key, value)
-        await values.put("n", "a", "changed")
-        assert values.get("n", "a") == "changed"
-
-    run(main())
+    await values.put("n", "a", "1")
+    if word == "kvConfigEntriesMax":
+        await values.put("n", "b", "2")
+    with pytest.raises(RequestError, match=word):
+        await values.put(namespace, key, value)
+    await values.put("n", "a", "changed")
+    assert values.get("n", "a") == "changed"

@@ -37,51 +37,42 @@ async def settings(peer: RawPeer) -> dict[str, str]:
         "routeAnswerBytesMax=2147483647",
     ],
 )
-def test_what_must_not_change_is_refused_with_16_and_nothing_changes(text: str, tmp_path: Path) -> None:
-    async def main() -> None:
-        black = "configBlackList;scanNotActiveBrokerInterval"
-        async with nameserver(tmp_path, configBlackList=black) as server, RawPeer.connected(server.port) as peer:
-            before = await settings(peer)
-            answer = await call(peer, Request.UPDATE_NAMESRV_CONFIG, text.encode())
-            assert answer.code == 16
-            assert await settings(peer) == before
-            assert not (tmp_path / "namesrv.properties").exists()
-
-    run(main())
+async def test_what_must_not_change_is_refused_with_16_and_nothing_changes(text: str, tmp_path: Path) -> None:
+    black = "configBlackList;scanNotActiveBrokerInterval"
+    async with nameserver(tmp_path, configBlackList=black) as server, RawPeer.connected(server.port) as peer:
+        before = await settings(peer)
+        answer = await call(peer, Request.UPDATE_NAMESRV_CONFIG, text.encode())
+        assert answer.code == 16
+        assert await settings(peer) == before
+        assert not (tmp_path / "namesrv.properties").exists()
 
 
 @pytest.mark.mission("NS-11")
-def test_a_switch_acts_on_the_next_query(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with nameserver(tmp_path) as server, RawPeer.connected(server.port) as peer:
-            await register(peer, "A", "B")
-            await call(peer, Request.PUT_KV_CONFIG, namespace="ORDER_TOPIC_CONFIG", key="A", value="broker-a:4")
-            found = await route(peer, "A")
-            assert found is not None
-            assert found.order_topic_conf is None
-            answer = await call(peer, Request.UPDATE_NAMESRV_CONFIG, b"orderMessageEnable=true")
-            assert (answer.code, answer.remark) == (0, None)
-            found = await route(peer, "A")
-            assert found is not None
-            assert found.order_topic_conf == "broker-a:4"
-
-    run(main())
+async def test_a_switch_acts_on_the_next_query(tmp_path: Path) -> None:
+    async with nameserver(tmp_path) as server, RawPeer.connected(server.port) as peer:
+        await register(peer, "A", "B")
+        await call(peer, Request.PUT_KV_CONFIG, namespace="ORDER_TOPIC_CONFIG", key="A", value="broker-a:4")
+        found = await route(peer, "A")
+        assert found is not None
+        assert found.order_topic_conf is None
+        answer = await call(peer, Request.UPDATE_NAMESRV_CONFIG, b"orderMessageEnable=true")
+        assert (answer.code, answer.remark) == (0, None)
+        found = await route(peer, "A")
+        assert found is not None
+        assert found.order_topic_conf == "broker-a:4"
 
 
 @pytest.mark.mission("NS-11")
-def test_settings_are_shown_as_sorted_text_that_java_reads(tmp_path: Path) -> None:
-    async def main() -> None:
-        secret = {"tls_server_keyPassword": "secret"}
-        async with nameserver(tmp_path, **secret) as server, RawPeer.connected(server.port) as peer:
-            answer = await call(peer, Request.GET_NAMESRV_CONFIG)
-            lines = answer.body.decode("ascii").splitlines()
-            assert lines == sorted(lines)
-            assert "scanNotActiveBrokerInterval=5000" in lines
-            assert f"kvConfigPath={tmp_path}/kvConfig.json" in lines
-            assert "serverWorkerThreads=8" in lines
-            assert "secret" not in answer.body.decode()
-
-    run(main())
+async def test_settings_are_shown_as_sorted_text_that_java_reads(tmp_path: Path) -> None:
+    secret = {"tls_server_keyPassword": "secret"}
+    async with nameserver(tmp_path, **secret) as server, RawPeer.connected(server.port) as peer:
+        answer = await call(peer, Request.GET_NAMESRV_CONFIG)
+        lines = answer.body.decode("ascii").splitlines()
+        assert lines == sorted(lines)
+        assert "scanNotActiveBrokerInterval=5000" in lines
+        assert f"kvConfigPath={tmp_path}/kvConfig.json" in lines
+        assert "serverWorkerThreads=8" in lines
+        assert "secret" not in answer.body.decode()
 
 
 def test_a_change_is_saved_whole_and_in_effect_after_a_restart(tmp_path: Path) -> None:
@@ -118,40 +109,31 @@ def test_a_change_is_saved_whole_and_in_effect_after_a_restart(tmp_path: Path) -
         (b"supportActingMaster=tru\\u00zz", "four hex digits"),
     ],
 )
-def test_a_value_that_does_not_fit_is_refused_with_1_and_nothing_changes(
+async def test_a_value_that_does_not_fit_is_refused_with_1_and_nothing_changes(
     body: bytes, cause: str, tmp_path: Path
 ) -> None:
-    async def main() -> None:
-        async with nameserver(tmp_path) as server, RawPeer.connected(server.port) as peer:
-            before = await settings(peer)
-            answer = await call(peer, Request.UPDATE_NAMESRV_CONFIG, body)
-            assert answer.code == 1
-            assert cause in str(answer.remark)
-            assert await settings(peer) == before
-
-    run(main())
+    async with nameserver(tmp_path) as server, RawPeer.connected(server.port) as peer:
+        before = await settings(peer)
+        answer = await call(peer, Request.UPDATE_NAMESRV_CONFIG, body)
+        assert answer.code == 1
+        assert cause in str(answer.remark)
+        assert await settings(peer) == before
 
 
-def test_a_change_that_cannot_be_saved_is_refused_and_not_in_effect(tmp_path: Path) -> None:
+async def test_a_change_that_cannot_be_saved_is_refused_and_not_in_effect(tmp_path: Path) -> None:
     directory = tmp_path / "made by the first save"
 
-    async def main() -> None:
-        async with nameserver(directory) as server, RawPeer.connected(server.port) as peer:
-            directory.touch()
-            answer = await call(peer, Request.UPDATE_NAMESRV_CONFIG, b"enableTopicList=false")
-            assert answer.code == 1
-            assert "nothing was changed" in str(answer.remark)
-            assert (await settings(peer))["enableTopicList"] == "true"
-
-    run(main())
+    async with nameserver(directory) as server, RawPeer.connected(server.port) as peer:
+        directory.touch()
+        answer = await call(peer, Request.UPDATE_NAMESRV_CONFIG, b"enableTopicList=false")
+        assert answer.code == 1
+        assert "nothing was changed" in str(answer.remark)
+        assert (await settings(peer))["enableTopicList"] == "true"
 
 
-def test_an_empty_change_is_no_error(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with nameserver(tmp_path) as server, RawPeer.connected(server.port) as peer:
-            assert (await call(peer, Request.UPDATE_NAMESRV_CONFIG)).code == 0
-
-    run(main())
+async def test_an_empty_change_is_no_error(tmp_path: Path) -> None:
+    async with nameserver(tmp_path) as server, RawPeer.connected(server.port) as peer:
+        assert (await call(peer, Request.UPDATE_NAMESRV_CONFIG)).code == 0
 
 
 @pytest.mark.parametrize(
@@ -165,14 +147,11 @@ def test_an_empty_change_is_no_error(tmp_path: Path) -> None:
     ],
     ids=lambda text: text[:40],
 )
-def test_what_would_hurt_the_server_is_refused_and_nothing_is_saved(text: str, tmp_path: Path) -> None:
-    async def main() -> None:
-        async with nameserver(tmp_path) as server, RawPeer.connected(server.port) as peer:
-            before = await settings(peer)
-            answer = await call(peer, Request.UPDATE_NAMESRV_CONFIG, text.encode())
-            assert answer.code == 1
-            assert "at most" in (answer.remark or "") or "outside" in (answer.remark or "")
-            assert await settings(peer) == before
-            assert not (tmp_path / "namesrv.properties").exists()
-
-    run(main())
+async def test_what_would_hurt_the_server_is_refused_and_nothing_is_saved(text: str, tmp_path: Path) -> None:
+    async with nameserver(tmp_path) as server, RawPeer.connected(server.port) as peer:
+        before = await settings(peer)
+        answer = await call(peer, Request.UPDATE_NAMESRV_CONFIG, text.encode())
+        assert answer.code == 1
+        assert "at most" in (answer.remark or "") or "outside" in (answer.remark or "")
+        assert await settings(peer) == before
+        assert not (tmp_path / "namesrv.properties").exists()

@@ -16,7 +16,6 @@ from cometmq.net.connection import Connection
 from cometmq.net.dispatch import Dispatcher, Family
 from cometmq.net.limits import Limits
 from cometmq.wire.command import FLAG_ONEWAY, ROCKETMQ, Command, encode, reply, request
-from tests.support.aio import run
 from tests.support.net import ECHO, PARK, Parking, RawPeer, asked, echo, echo_dispatcher, serving, until
 from tests.support.tcp_proxy import TcpProxy
 
@@ -208,21 +207,18 @@ def test_a_third_call_without_a_permit_fails_when_its_time_is_over(run_on: Run) 
     run_on(main())
 
 
-def test_the_line_for_permits_is_bounded() -> None:
-    async def main() -> None:
-        async with serving() as server:
-            client = Client(limits=Limits(calls_max=1, calls_waiting_max=2))
-            address = f"127.0.0.1:{server.port}"
-            await client.call(address, request(ECHO), 5)
-            calls = [asyncio.ensure_future(client.call(address, request(PARK), 5)) for _ in range(4)]
-            done, pending = await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
-            assert [type(call.exception()) for call in done] == [TooManyCalls]
-            await client.stop()
-            ends = await asyncio.gather(*pending, return_exceptions=True)
-            assert [type(end) for end in ends].count(ConnectionLost) == 1
-            assert [type(end) for end in ends].count(SendFailed) == 2
-
-    run(main())
+async def test_the_line_for_permits_is_bounded() -> None:
+    async with serving() as server:
+        client = Client(limits=Limits(calls_max=1, calls_waiting_max=2))
+        address = f"127.0.0.1:{server.port}"
+        await client.call(address, request(ECHO), 5)
+        calls = [asyncio.ensure_future(client.call(address, request(PARK), 5)) for _ in range(4)]
+        done, pending = await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
+        assert [type(call.exception()) for call in done] == [TooManyCalls]
+        await client.stop()
+        ends = await asyncio.gather(*pending, return_exceptions=True)
+        assert [type(end) for end in ends].count(ConnectionLost) == 1
+        assert [type(end) for end in ends].count(SendFailed) == 2
 
 
 def test_a_call_in_line_fails_as_soon_as_its_connection_is_gone(run_on: Run) -> None:

@@ -12,7 +12,6 @@ from cometmq.net.connection import Connection
 from cometmq.net.dispatch import Dispatcher, Family
 from cometmq.net.limits import Limits
 from cometmq.wire.command import JSON, ROCKETMQ, Command, encode, reply
-from tests.support.aio import run
 from tests.support.net import ECHO, PARK, Parking, RawPeer, asked, echo, echo_dispatcher, serving, until
 
 Run = Callable[..., Any]
@@ -96,30 +95,27 @@ def test_an_undecodable_frame_closes_its_connection_without_reply(
 
 
 @pytest.mark.mission("RM-02")
-def test_random_damage_ends_in_an_answer_or_a_closed_connection() -> None:
+async def test_random_damage_ends_in_an_answer_or_a_closed_connection() -> None:
     seed = random.randrange(1 << 30)
     print(f"seed {seed}")
     source = random.Random(seed)
 
-    async def main() -> None:
-        async with serving() as server:
-            for form in (JSON, ROCKETMQ):
-                whole = encode(asked(ECHO, 9, b"body", form=form))
-                for _ in range(150):
-                    damaged = bytearray(whole)
-                    for _ in range(source.randint(1, 4)):
-                        damaged[source.randrange(len(damaged))] = source.randrange(256)
-                    async with RawPeer.connected(server.port) as peer:
-                        # A length that grew would wait for more: the second frame and the end of input decide.
-                        peer.write(bytes(damaged) + whole)
-                        peer.writer.write_eof()
-                        await peer.reader.read()
-            async with RawPeer.connected(server.port) as peer:
-                assert (await peer.call(asked(ECHO))).code == 0
-            await until(lambda: len(server.connections) == 0)
-            assert server.endpoint.partial_bytes == 0
-
-    run(main())
+    async with serving() as server:
+        for form in (JSON, ROCKETMQ):
+            whole = encode(asked(ECHO, 9, b"body", form=form))
+            for _ in range(150):
+                damaged = bytearray(whole)
+                for _ in range(source.randint(1, 4)):
+                    damaged[source.randrange(len(damaged))] = source.randrange(256)
+                async with RawPeer.connected(server.port) as peer:
+                    # A length that grew would wait for more: the second frame and the end of input decide.
+                    peer.write(bytes(damaged) + whole)
+                    peer.writer.write_eof()
+                    await peer.reader.read()
+        async with RawPeer.connected(server.port) as peer:
+            assert (await peer.call(asked(ECHO))).code == 0
+        await until(lambda: len(server.connections) == 0)
+        assert server.endpoint.partial_bytes == 0
 
 
 class FakeTransport:
@@ -138,18 +134,15 @@ class FakeTransport:
         pass
 
 
-def test_trouble_is_reported_once_however_it_goes_on() -> None:
-    async def main() -> None:
-        events = Events()
-        async with serving(events=events) as server:
-            connection = Connection(server.endpoint, True)
-            connection.connection_made(FakeTransport())
-            connection.data_received(MALFORMED["negative length"])
-            connection.data_received(b"more of it")
-            connection.connection_lost(ConnectionResetError())
-            assert events.seen == ["connect", "exception WireError", "close"]
-
-    run(main())
+async def test_trouble_is_reported_once_however_it_goes_on() -> None:
+    events = Events()
+    async with serving(events=events) as server:
+        connection = Connection(server.endpoint, True)
+        connection.connection_made(FakeTransport())
+        connection.data_received(MALFORMED["negative length"])
+        connection.data_received(b"more of it")
+        connection.connection_lost(ConnectionResetError())
+        assert events.seen == ["connect", "exception WireError", "close"]
 
 
 def test_requests_before_a_malformed_frame_are_answered(run_on: Run) -> None:

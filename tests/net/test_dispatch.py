@@ -14,7 +14,6 @@ from cometmq.net.connection import Connection
 from cometmq.net.dispatch import Dispatcher, Family, Handler
 from cometmq.wire.codes import REQUEST_NAMES, Request
 from cometmq.wire.command import Command, encode, reply, request
-from tests.support.aio import run
 from tests.support.net import Parking, RawPeer, asked, echo, serving, until
 
 Run = Callable[..., Any]
@@ -307,22 +306,19 @@ def test_what_waits_does_not_hold_up_what_follows_on_the_same_connection(run_on:
     run_on(main())
 
 
-def test_a_task_keeps_its_place_in_the_family_after_its_peer_has_gone() -> None:
-    async def main() -> None:
-        board = Board()
-        async with serving(board.dispatcher) as server:
-            async with RawPeer.connected(server.port) as peer:
-                peer.send(asked(Request.QUERY_MESSAGE))
-                peer.send(asked(Request.PULL_MESSAGE))
-                await until(lambda: board.queries.waiting == 1 and server.endpoint.waiting == 2)
-            await until(lambda: not server.connections)
-            assert board.queries.waiting == 1
-            assert server.endpoint.waiting == 1
-            board.stuck.set()
-            await until(lambda: board.queries.waiting == 0)
-            assert server.endpoint.inflight_bytes == 0
-
-    run(main())
+async def test_a_task_keeps_its_place_in_the_family_after_its_peer_has_gone() -> None:
+    board = Board()
+    async with serving(board.dispatcher) as server:
+        async with RawPeer.connected(server.port) as peer:
+            peer.send(asked(Request.QUERY_MESSAGE))
+            peer.send(asked(Request.PULL_MESSAGE))
+            await until(lambda: board.queries.waiting == 1 and server.endpoint.waiting == 2)
+        await until(lambda: not server.connections)
+        assert board.queries.waiting == 1
+        assert server.endpoint.waiting == 1
+        board.stuck.set()
+        await until(lambda: board.queries.waiting == 0)
+        assert server.endpoint.inflight_bytes == 0
 
 
 def test_a_code_can_have_one_handler_only() -> None:

@@ -33,7 +33,6 @@ from cometmq.spark.options import Options
 from cometmq.spark.stores.source import OPTIONS as STORE_OPTIONS
 from cometmq.spark.stores.source import StoreReader, wanted_topics
 from cometmq.testing import SyncCluster
-from tests.conftest import run
 from tests.nameserver.support import nameserver
 from tests.spark.conftest import fill
 from tests.spark.live.test_source import numbers
@@ -72,7 +71,7 @@ def queues(cluster: SyncCluster, topic: str) -> list[Queue]:
 # Whom it talks to
 
 
-def test_tls_is_verified_unless_an_option_says_otherwise_and_rocketmqs_names_are_taken(tmp_path: Path) -> None:
+async def test_tls_is_verified_unless_an_option_says_otherwise_and_rocketmqs_names_are_taken(tmp_path: Path) -> None:
     certificate, key = pair("server", hosts=("mq.example",)).write(tmp_path, "server")
     (tmp_path / "ca.pem").write_bytes(authority())
     trust = str(tmp_path / "ca.pem")
@@ -88,20 +87,17 @@ def test_tls_is_verified_unless_an_option_says_otherwise_and_rocketmqs_names_are
         "127.0.0.1 in its subjectAltName": {"tls": "true", "tlsTrust": trust},
     }
 
-    async def main() -> None:
-        async with nameserver(tmp_path, **files) as names:
+    async with nameserver(tmp_path, **files) as names:
 
-            def topics(given: dict[str, str]) -> list[str]:
-                options = source_options({"namesrvAddr": names.address, "subscribe": "T", "retryMs": "0", **given})
-                return remote(options).topics()
+        def topics(given: dict[str, str]) -> list[str]:
+            options = source_options({"namesrvAddr": names.address, "subscribe": "T", "retryMs": "0", **given})
+            return remote(options).topics()
 
-            for given in good:
-                assert isinstance(await asyncio.to_thread(topics, given), list)
-            for cause, given in bad.items():
-                with pytest.raises(CometError, match=cause):
-                    await asyncio.to_thread(topics, given)
-
-    run(main())
+        for given in good:
+            assert isinstance(await asyncio.to_thread(topics, given), list)
+        for cause, given in bad.items():
+            with pytest.raises(CometError, match=cause):
+                await asyncio.to_thread(topics, given)
 
 
 # Which queues, and from where to where

@@ -16,7 +16,6 @@ from cometmq.store.log.flush import Callback
 from cometmq.store.results import GetStatus, PutResult, PutStatus
 from cometmq.store.store import Store
 from cometmq.store.workers import Act, InlineWorker
-from tests.support.aio import run
 from tests.support.logs import message
 from tests.support.net import until
 from tests.support.whole_store import ROOT, open_store, queue_bodies
@@ -266,101 +265,86 @@ class Live:
 
 
 @pytest.mark.mission("FL-01")
-def test_1000_concurrent_sends_share_their_flushes_and_no_ack_comes_early() -> None:
-    async def main() -> None:
-        live = Live(sync_s=0.005, segment_bytes=1 << 16)
-        early: list[int] = []
+async def test_1000_concurrent_sends_share_their_flushes_and_no_ack_comes_early() -> None:
+    live = Live(sync_s=0.005, segment_bytes=1 << 16)
+    early: list[int] = []
 
-        async def writer() -> None:
-            for _ in range(10):
-                result, status = await live.put()
-                assert status == PutStatus.OK
-                if live.durable_end() < result.end_offset:
-                    early.append(result.physical_offset)
+    async def writer() -> None:
+        for _ in range(10):
+            result, status = await live.put()
+            assert status == PutStatus.OK
+            if live.durable_end() < result.end_offset:
+                early.append(result.physical_offset)
 
-        await asyncio.gather(*[writer() for _ in range(100)])
-        assert live.store.log.figures.messages == 1000
-        assert len(live.store.segments.segments) >= 3, "messages that roll the file are among them"
-        assert live.log_syncs < 300
-        assert early == []
-        live.stop()
-
-    run(main())
+    await asyncio.gather(*[writer() for _ in range(100)])
+    assert live.store.log.figures.messages == 1000
+    assert len(live.store.segments.segments) >= 3, "messages that roll the file are among them"
+    assert live.log_syncs < 300
+    assert early == []
+    live.stop()
 
 
 @pytest.mark.mission("FL-03")
-def test_wait_false_is_answered_at_once_and_flushed_by_the_next_round() -> None:
-    async def main() -> None:
-        live = Live(sync_s=1.0)
-        frozen: list[tuple[int, Callback]] = []
-        live.store.wait_for_replicas = lambda end_offset, callback: frozen.append((end_offset, callback))
-        # One that waits keeps the disk busy, so that the next ones meet a running flush.
-        waiting = asyncio.create_task(live.put())
-        await until(lambda: live.log_syncs == 1)
-        result, status = await live.put(wait=False)
-        assert (status, waiting.done(), live.log_syncs) == (PutStatus.OK, False, 1), "the disk is still at the first"
-        assert live.store.log.flushed_offset < result.end_offset
-        await until(lambda: live.store.log.flushed_offset == result.end_offset, "the next round")
-        assert len(frozen) == 1, "only the one that waits asked the replica"
-        frozen[0][1](PutStatus.OK)
-        assert (await waiting)[1] == PutStatus.OK
-        live.stop()
-
-    run(main())
+async def test_wait_false_is_answered_at_once_and_flushed_by_the_next_round() -> None:
+    live = Live(sync_s=1.0)
+    frozen: list[tuple[int, Callback]] = []
+    live.store.wait_for_replicas = lambda end_offset, callback: frozen.append((end_offset, callback))
+    # One that waits keeps the disk busy, so that the next ones meet a running flush.
+    waiting = asyncio.create_task(live.put())
+    await until(lambda: live.log_syncs == 1)
+    result, status = await live.put(wait=False)
+    assert (status, waiting.done(), live.log_syncs) == (PutStatus.OK, False, 1), "the disk is still at the first"
+    assert live.store.log.flushed_offset < result.end_offset
+    await until(lambda: live.store.log.flushed_offset == result.end_offset, "the next round")
+    assert len(frozen) == 1, "only the one that waits asked the replica"
+    frozen[0][1](PutStatus.OK)
+    assert (await waiting)[1] == PutStatus.OK
+    live.stop()
 
 
-def test_a_slow_disk_does_not_stop_the_loop() -> None:
-    async def main() -> None:
-        live = Live(sync_s=0.6)
-        puts = [asyncio.create_task(live.put()) for _ in range(10)]
-        longest_s = 0.0
-        while not all(put.done() for put in puts):
-            began_s = time.monotonic()
-            await asyncio.sleep(0)
-            longest_s = max(longest_s, time.monotonic() - began_s)
-        assert longest_s < 0.5
-        live.stop()
-
-    run(main())
+async def test_a_slow_disk_does_not_stop_the_loop() -> None:
+    live = Live(sync_s=0.6)
+    puts = [asyncio.create_task(live.put()) for _ in range(10)]
+    longest_s = 0.0
+    while not all(put.done() for put in puts):
+        began_s = time.monotonic()
+        await asyncio.sleep(0)
+        longest_s = max(longest_s, time.monotonic() - began_s)
+    assert longest_s < 0.5
+    live.stop()
 
 
-def test_stopping_waits_for_the_running_flush_and_takes_its_result() -> None:
-    async def main() -> None:
-        live = Live(sync_s=0.2)
-        put = asyncio.create_task(live.put())
-        await until(lambda: live.log_syncs == 1)
-        live.stop()
-        assert (await put)[1] == PutStatus.OK
-        assert not live.disk.exists(f"{ROOT}/abort")
-
-    run(main())
+async def test_stopping_waits_for_the_running_flush_and_takes_its_result() -> None:
+    live = Live(sync_s=0.2)
+    put = asyncio.create_task(live.put())
+    await until(lambda: live.log_syncs == 1)
+    live.stop()
+    assert (await put)[1] == PutStatus.OK
+    assert not live.disk.exists(f"{ROOT}/abort")
 
 
-def test_cold_pages_are_loaded_by_the_read_thread() -> None:
-    async def main() -> None:
-        disk = FakeDisk()
-        store = open_store(disk)
-        store.put(message(body=b"cold"))
-        store.close()
-        store = open_store(disk, SystemClock())
-        background = Background(store, asyncio.get_running_loop().call_soon_threadsafe)
-        background.start()
-        disk.cold_paths.add(f"{ROOT}/commitlog/{0:020d}")
-        result = store.get("TopicA", 0, 0, 32)
-        assert result is not None
-        assert result.cold
-        loaded = asyncio.get_running_loop().create_future()
-        background.load_pages(result, lambda: loaded.set_result(None))
-        await loaded
-        disk.cold_paths.clear()
-        again = store.get("TopicA", 0, 0, 32)
-        assert again is not None
-        assert again.status == GetStatus.FOUND
-        assert queue_bodies(store, "TopicA") == [b"cold"]
-        background.stop()
-        store.close()
-
-    run(main())
+async def test_cold_pages_are_loaded_by_the_read_thread() -> None:
+    disk = FakeDisk()
+    store = open_store(disk)
+    store.put(message(body=b"cold"))
+    store.close()
+    store = open_store(disk, SystemClock())
+    background = Background(store, asyncio.get_running_loop().call_soon_threadsafe)
+    background.start()
+    disk.cold_paths.add(f"{ROOT}/commitlog/{0:020d}")
+    result = store.get("TopicA", 0, 0, 32)
+    assert result is not None
+    assert result.cold
+    loaded = asyncio.get_running_loop().create_future()
+    background.load_pages(result, lambda: loaded.set_result(None))
+    await loaded
+    disk.cold_paths.clear()
+    again = store.get("TopicA", 0, 0, 32)
+    assert again is not None
+    assert again.status == GetStatus.FOUND
+    assert queue_bodies(store, "TopicA") == [b"cold"]
+    background.stop()
+    store.close()
 
 
 def test_a_replica_that_gets_a_backlog_builds_its_queues_a_step_at_a_time() -> None:

@@ -16,110 +16,89 @@ from cometmq.testing import Cluster, EmbeddedBroker, MovableClock, SyncCluster
 from tests.conftest import run
 
 
-def test_a_cluster_takes_messages_and_shows_them() -> None:
-    async def check() -> None:
-        async with Cluster(topics=["orders"]) as cluster, cluster.client() as client:
-            async with client.producer("pg") as producer:
-                receipt = await producer.send("orders", b"hello", tag="t")
-            (message,) = await cluster.messages("orders")
-            assert (message.body, message.tag, message.id) == (b"hello", "t", receipt.id)
-            place = cluster.broker.directory
-            assert (place / "store" / "commitlog").is_dir()
-        assert not place.exists(), "temporary files go with the cluster"
-
-    run(check())
+async def test_a_cluster_takes_messages_and_shows_them() -> None:
+    async with Cluster(topics=["orders"]) as cluster, cluster.client() as client:
+        async with client.producer("pg") as producer:
+            receipt = await producer.send("orders", b"hello", tag="t")
+        (message,) = await cluster.messages("orders")
+        assert (message.body, message.tag, message.id) == (b"hello", "t", receipt.id)
+        place = cluster.broker.directory
+        assert (place / "store" / "commitlog").is_dir()
+    assert not place.exists(), "temporary files go with the cluster"
 
 
-def test_a_given_directory_is_kept_and_can_be_used_again(tmp_path: Path) -> None:
-    async def check() -> None:
-        async with (
-            Cluster(topics=["orders"], directory=tmp_path) as cluster,
-            cluster.client() as client,
-            client.producer("pg") as producer,
-        ):
-            await producer.send("orders", b"kept")
-        async with Cluster(directory=tmp_path) as cluster:
-            assert [message.body for message in await cluster.messages("orders")] == [b"kept"]
-
-    run(check())
+async def test_a_given_directory_is_kept_and_can_be_used_again(tmp_path: Path) -> None:
+    async with (
+        Cluster(topics=["orders"], directory=tmp_path) as cluster,
+        cluster.client() as client,
+        client.producer("pg") as producer,
+    ):
+        await producer.send("orders", b"kept")
+    async with Cluster(directory=tmp_path) as cluster:
+        assert [message.body for message in await cluster.messages("orders")] == [b"kept"]
 
 
-def test_several_brokers_share_a_topic() -> None:
-    async def check() -> None:
-        async with Cluster(brokers=3, topics=["orders"], queues=1) as cluster, cluster.client() as client:
-            async with client.producer("pg") as producer:
-                receipts = [await producer.send("orders", b"x") for _ in range(9)]
-            assert {receipt.queue.broker_name for receipt in receipts} == {"broker-a", "broker-b", "broker-c"}
-            assert len(await cluster.messages("orders")) == 9
-
-    run(check())
+async def test_several_brokers_share_a_topic() -> None:
+    async with Cluster(brokers=3, topics=["orders"], queues=1) as cluster, cluster.client() as client:
+        async with client.producer("pg") as producer:
+            receipts = [await producer.send("orders", b"x") for _ in range(9)]
+        assert {receipt.queue.broker_name for receipt in receipts} == {"broker-a", "broker-b", "broker-c"}
+        assert len(await cluster.messages("orders")) == 9
 
 
-def test_settings_reach_the_brokers() -> None:
-    async def check() -> None:
-        settings = {"fileReservedTime": 5, "autoCreateTopicEnable": False}
-        async with Cluster(settings=settings) as cluster, cluster.client() as client, client.admin() as admin:
-            config = await admin.broker_config("broker-a")
-            assert (config["fileReservedTime"], config["autoCreateTopicEnable"]) == ("5", "false")
-
-    run(check())
+async def test_settings_reach_the_brokers() -> None:
+    settings = {"fileReservedTime": 5, "autoCreateTopicEnable": False}
+    async with Cluster(settings=settings) as cluster, cluster.client() as client, client.admin() as admin:
+        config = await admin.broker_config("broker-a")
+        assert (config["fileReservedTime"], config["autoCreateTopicEnable"]) == ("5", "false")
 
 
 @pytest.mark.parametrize("kill", [False, True])
-def test_a_restarted_broker_has_every_message_that_was_acknowledged(kill: bool) -> None:
-    async def check() -> None:
-        async with Cluster(topics=["orders"]) as cluster, cluster.client() as client:
-            broker = cluster.broker
-            address = broker.address
-            async with client.producer("pg") as producer:
-                for number in range(50):
-                    await producer.send("orders", str(number).encode())
-                await broker.restart(kill=kill)
-                assert broker.address == address
-                assert broker.server.store.crashed is kill
-                await producer.send("orders", b"50")
-            bodies = sorted(int(message.body) for message in await cluster.messages("orders"))
-            assert bodies == list(range(51))
-
-    run(check())
+async def test_a_restarted_broker_has_every_message_that_was_acknowledged(kill: bool) -> None:
+    async with Cluster(topics=["orders"]) as cluster, cluster.client() as client:
+        broker = cluster.broker
+        address = broker.address
+        async with client.producer("pg") as producer:
+            for number in range(50):
+                await producer.send("orders", str(number).encode())
+            await broker.restart(kill=kill)
+            assert broker.address == address
+            assert broker.server.store.crashed is kill
+            await producer.send("orders", b"50")
+        bodies = sorted(int(message.body) for message in await cluster.messages("orders"))
+        assert bodies == list(range(51))
 
 
-def test_a_killed_broker_saves_nothing_and_says_nothing() -> None:
-    async def check() -> None:
-        async with Cluster(topics=["orders"]) as cluster, cluster.client() as client, client.admin() as admin:
-            broker = cluster.broker
-            (queue, *_) = await admin.topic_queues("orders")
-            await admin.create_group("cg")
-            await admin.commit_offset("cg", queue, 7)  # saved to disk every 5 s, and at a clean stop
-            await broker.kill()
-            assert not broker.is_running
-            assert (broker.directory / "store" / "abort").exists()
-            with pytest.raises(NotRunning, match="start it first"):
-                _ = broker.server
-            with pytest.raises(CometError):
-                await admin.broker_figures(broker.address)
-            await broker.start()
-            assert await admin.committed_offsets("cg", "orders") == dict.fromkeys(
-                await admin.topic_queues("orders"), -1
-            )
-
-    run(check())
+async def test_a_killed_broker_saves_nothing_and_says_nothing() -> None:
+    async with Cluster(topics=["orders"]) as cluster, cluster.client() as client, client.admin() as admin:
+        broker = cluster.broker
+        (queue, *_) = await admin.topic_queues("orders")
+        await admin.create_group("cg")
+        await admin.commit_offset("cg", queue, 7)  # saved to disk every 5 s, and at a clean stop
+        await broker.kill()
+        assert not broker.is_running
+        assert (broker.directory / "store" / "abort").exists()
+        with pytest.raises(NotRunning, match="start it first"):
+            _ = broker.server
+        with pytest.raises(CometError):
+            await admin.broker_figures(broker.address)
+        await broker.start()
+        assert await admin.committed_offsets("cg", "orders") == dict.fromkeys(
+            await admin.topic_queues("orders"), -1
+        )
 
 
-def test_the_name_server_can_go_and_come_back() -> None:
-    async def check() -> None:
-        async with Cluster(topics=["orders"]) as cluster, cluster.client() as client:
-            address = cluster.namesrv
-            async with client.producer("pg") as producer:
-                await producer.send("orders", b"x")
-                await cluster.nameserver.stop()
-                await producer.send("orders", b"the route is still known")
-                await cluster.nameserver.start()
-                assert cluster.namesrv == address
-                await cluster.advance(40)  # brokers register every 30 s
-                assert len(await cluster.messages("orders")) == 2
-
-    run(check())
+async def test_the_name_server_can_go_and_come_back() -> None:
+    async with Cluster(topics=["orders"]) as cluster, cluster.client() as client:
+        address = cluster.namesrv
+        async with client.producer("pg") as producer:
+            await producer.send("orders", b"x")
+            await cluster.nameserver.stop()
+            await producer.send("orders", b"the route is still known")
+            await cluster.nameserver.start()
+            assert cluster.namesrv == address
+            await cluster.advance(40)  # brokers register every 30 s
+            assert len(await cluster.messages("orders")) == 2
 
 
 async def arrived(cluster: Cluster, topic: str, count: int) -> list[bytes]:
@@ -130,41 +109,35 @@ async def arrived(cluster: Cluster, topic: str, count: int) -> list[bytes]:
         await asyncio.sleep(0.01)
 
 
-def test_moving_time_ends_delays() -> None:
-    async def check() -> None:
-        async with (
-            Cluster(topics=["orders"]) as cluster,
-            cluster.client() as client,
-            client.producer("pg") as producer,
-        ):
-            await producer.send("orders", b"level", delay_level=16)  # half an hour
-            await producer.send("orders", b"any", delay=600.0)
-            assert await cluster.messages("orders") == []
-            await cluster.advance(590)
-            assert await cluster.messages("orders") == []
-            await cluster.advance(20)
-            assert await arrived(cluster, "orders", 1) == [b"any"]
-            await cluster.advance(1200)
-            assert set(await arrived(cluster, "orders", 2)) == {b"level", b"any"}
-
-    run(check())
+async def test_moving_time_ends_delays() -> None:
+    async with (
+        Cluster(topics=["orders"]) as cluster,
+        cluster.client() as client,
+        client.producer("pg") as producer,
+    ):
+        await producer.send("orders", b"level", delay_level=16)  # half an hour
+        await producer.send("orders", b"any", delay=600.0)
+        assert await cluster.messages("orders") == []
+        await cluster.advance(590)
+        assert await cluster.messages("orders") == []
+        await cluster.advance(20)
+        assert await arrived(cluster, "orders", 1) == [b"any"]
+        await cluster.advance(1200)
+        assert set(await arrived(cluster, "orders", 2)) == {b"level", b"any"}
 
 
-def test_moving_time_keeps_brokers_and_clients_known() -> None:
-    async def check() -> None:
-        async with (
-            Cluster(topics=["orders"]) as cluster,
-            cluster.client() as client,
-            client.admin() as admin,
-            client.producer("pg") as producer,
-        ):
-            await producer.send("orders", b"x")
-            await cluster.advance(600)
-            assert [it.is_up for it in await admin.cluster_state()] == [True]
-            assert await admin.producer_connections("pg")
-            await producer.send("orders", b"y")
-
-    run(check())
+async def test_moving_time_keeps_brokers_and_clients_known() -> None:
+    async with (
+        Cluster(topics=["orders"]) as cluster,
+        cluster.client() as client,
+        client.admin() as admin,
+        client.producer("pg") as producer,
+    ):
+        await producer.send("orders", b"x")
+        await cluster.advance(600)
+        assert [it.is_up for it in await admin.cluster_state()] == [True]
+        assert await admin.producer_connections("pg")
+        await producer.send("orders", b"y")
 
 
 def test_arguments_that_cannot_be_are_refused_and_a_failed_start_leaves_nothing() -> None:
@@ -195,30 +168,24 @@ class Unlucky(EmbeddedBroker):
         return await super()._started()
 
 
-def test_a_port_that_is_taken_in_the_last_moment_is_not_the_end(tmp_path: Path) -> None:
-    async def check() -> None:
-        broker = Unlucky("broker-a", tmp_path, {}, MovableClock())
-        await broker.start()
-        address = broker.address
+async def test_a_port_that_is_taken_in_the_last_moment_is_not_the_end(tmp_path: Path) -> None:
+    broker = Unlucky("broker-a", tmp_path, {}, MovableClock())
+    await broker.start()
+    address = broker.address
+    await broker.stop()
+    broker.bad_luck = 1
+    with pytest.raises(CometError, match="cannot listen"):
+        await broker.start()  # now it is known at its address, and another one would be wrong
+    assert broker.address == address
+
+
+async def test_an_embedded_broker_leaves_the_default_port_to_a_broker_that_runs_here(tmp_path: Path) -> None:
+    broker = EmbeddedBroker("broker-a", tmp_path, {}, MovableClock())
+    await broker.start()
+    try:
+        assert not broker.address.endswith(f":{BrokerConfig().listen_port}")
+    finally:
         await broker.stop()
-        broker.bad_luck = 1
-        with pytest.raises(CometError, match="cannot listen"):
-            await broker.start()  # now it is known at its address, and another one would be wrong
-        assert broker.address == address
-
-    run(check())
-
-
-def test_an_embedded_broker_leaves_the_default_port_to_a_broker_that_runs_here(tmp_path: Path) -> None:
-    async def check() -> None:
-        broker = EmbeddedBroker("broker-a", tmp_path, {}, MovableClock())
-        await broker.start()
-        try:
-            assert not broker.address.endswith(f":{BrokerConfig().listen_port}")
-        finally:
-            await broker.stop()
-
-    run(check())
 
 
 def test_the_sync_cluster_serves_without_asyncio() -> None:

@@ -11,7 +11,6 @@ from cometmq.store.options import StoreOptions
 from cometmq.wire import java_properties
 from cometmq.wire.codes import Request, Response
 from tests.broker.running import Session, running_broker
-from tests.conftest import run
 
 
 async def shown(session: Session) -> dict[str, str]:
@@ -26,45 +25,39 @@ async def version(session: Session) -> int:
     return counter
 
 
-def test_every_setting_is_shown_sorted_and_in_ascii(tmp_path: Path) -> None:
-    async def check() -> None:
-        async with running_broker(tmp_path, regionId="Zürich\\") as running:
-            session = await running.connect()
-            answer = await session.ask(Request.GET_BROKER_CONFIG)
-            assert answer.body.isascii()
-            lines = answer.body.decode().splitlines()
-            assert lines == sorted(lines, key=lambda line: line.partition("=")[0])
-            assert "regionId=Z\\u00FCrich\\\\" in lines
-            texts = await shown(session)
-            known = {**settings_of(BrokerConfig), **settings_of(StoreOptions)}
-            has_value = {key for key, text in running.broker.settings.texts().items() if text}
-            assert has_value <= texts.keys()
-            assert known.keys() - texts.keys() <= {"brokerIP2", "namesrvAddr", "brokerConfigPath",
-                                                   "readOnlyCommitLogStorePaths", "haMasterAddress"}  # fmt: skip
-            assert {key for key, text in BROKER_INERT.items() if text} <= texts.keys()
-            assert texts["brokerIP1"] == "127.0.0.1"
-            assert texts["listenPort"] == str(running.broker.port)
-            assert texts["storePathCommitLog"] == str(tmp_path / "store" / "commitlog")
-            assert texts["brokerName"] == "broker-a"
-
-    run(check())
+async def test_every_setting_is_shown_sorted_and_in_ascii(tmp_path: Path) -> None:
+    async with running_broker(tmp_path, regionId="Zürich\\") as running:
+        session = await running.connect()
+        answer = await session.ask(Request.GET_BROKER_CONFIG)
+        assert answer.body.isascii()
+        lines = answer.body.decode().splitlines()
+        assert lines == sorted(lines, key=lambda line: line.partition("=")[0])
+        assert "regionId=Z\\u00FCrich\\\\" in lines
+        texts = await shown(session)
+        known = {**settings_of(BrokerConfig), **settings_of(StoreOptions)}
+        has_value = {key for key, text in running.broker.settings.texts().items() if text}
+        assert has_value <= texts.keys()
+        assert known.keys() - texts.keys() <= {"brokerIP2", "namesrvAddr", "brokerConfigPath",
+                                               "readOnlyCommitLogStorePaths", "haMasterAddress"}  # fmt: skip
+        assert {key for key, text in BROKER_INERT.items() if text} <= texts.keys()
+        assert texts["brokerIP1"] == "127.0.0.1"
+        assert texts["listenPort"] == str(running.broker.port)
+        assert texts["storePathCommitLog"] == str(tmp_path / "store" / "commitlog")
+        assert texts["brokerName"] == "broker-a"
 
 
-def test_a_change_acts_at_once_and_raises_the_version(tmp_path: Path) -> None:
-    async def check() -> None:
-        async with running_broker(tmp_path) as running:
-            session = await running.connect()
-            before = await version(session)
-            assert (await session.send_message("T", b"x" * 2000)).ext["TRACE_ON"] == "true"
-            answer = await session.ask(Request.UPDATE_BROKER_CONFIG, b"traceOn=false\nmaxMessageSize=1000\n")
-            assert (answer.code, answer.remark) == (Response.SUCCESS, None)
-            assert (await session.send_message("T", b"x")).ext["TRACE_ON"] == "false"
-            assert (await session.send_message("T", b"x" * 2000)).code == Response.MESSAGE_ILLEGAL
-            texts = await shown(session)
-            assert (texts["traceOn"], texts["maxMessageSize"]) == ("false", "1000")
-            assert await version(session) == before + 1
-
-    run(check())
+async def test_a_change_acts_at_once_and_raises_the_version(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as running:
+        session = await running.connect()
+        before = await version(session)
+        assert (await session.send_message("T", b"x" * 2000)).ext["TRACE_ON"] == "true"
+        answer = await session.ask(Request.UPDATE_BROKER_CONFIG, b"traceOn=false\nmaxMessageSize=1000\n")
+        assert (answer.code, answer.remark) == (Response.SUCCESS, None)
+        assert (await session.send_message("T", b"x")).ext["TRACE_ON"] == "false"
+        assert (await session.send_message("T", b"x" * 2000)).code == Response.MESSAGE_ILLEGAL
+        texts = await shown(session)
+        assert (texts["traceOn"], texts["maxMessageSize"]) == ("false", "1000")
+        assert await version(session) == before + 1
 
 
 @pytest.mark.parametrize(
@@ -80,55 +73,43 @@ def test_a_change_acts_at_once_and_raises_the_version(tmp_path: Path) -> None:
         (b"key=\\u12", Response.SYSTEM_ERROR),
     ],
 )
-def test_a_change_that_may_not_be_made_changes_nothing(tmp_path: Path, body: bytes, code: int) -> None:
-    async def check() -> None:
-        async with running_broker(tmp_path) as running:
-            session = await running.connect()
-            before = await shown(session)
-            answer = await session.ask(Request.UPDATE_BROKER_CONFIG, b"longPollingEnable=false\n" + body)
-            assert answer.code == code
-            assert answer.remark
-            assert await shown(session) == before
-            assert running.broker.config.long_polling
-
-    run(check())
+async def test_a_change_that_may_not_be_made_changes_nothing(tmp_path: Path, body: bytes, code: int) -> None:
+    async with running_broker(tmp_path) as running:
+        session = await running.connect()
+        before = await shown(session)
+        answer = await session.ask(Request.UPDATE_BROKER_CONFIG, b"longPollingEnable=false\n" + body)
+        assert answer.code == code
+        assert answer.remark
+        assert await shown(session) == before
+        assert running.broker.config.long_polling
 
 
-def test_keys_that_nobody_knows_are_skipped_and_named(tmp_path: Path) -> None:
-    async def check() -> None:
-        async with running_broker(tmp_path) as running:
-            session = await running.connect()
-            answer = await session.ask(Request.UPDATE_BROKER_CONFIG, b"colour=red\ntraceOn=false\n")
-            assert answer.code == Response.SUCCESS
-            assert answer.remark is not None
-            assert "colour" in answer.remark
-            assert "colour" not in await shown(session)
-            assert not running.broker.config.trace_on
-            assert (await session.ask(Request.UPDATE_BROKER_CONFIG)).code == Response.SUCCESS
-
-    run(check())
+async def test_keys_that_nobody_knows_are_skipped_and_named(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as running:
+        session = await running.connect()
+        answer = await session.ask(Request.UPDATE_BROKER_CONFIG, b"colour=red\ntraceOn=false\n")
+        assert answer.code == Response.SUCCESS
+        assert answer.remark is not None
+        assert "colour" in answer.remark
+        assert "colour" not in await shown(session)
+        assert not running.broker.config.trace_on
+        assert (await session.ask(Request.UPDATE_BROKER_CONFIG)).code == Response.SUCCESS
 
 
-def test_a_change_is_kept_in_the_settings_file(tmp_path: Path) -> None:
-    async def check() -> None:
-        path = tmp_path / "broker.conf"
-        async with running_broker(tmp_path, brokerConfigPath=path) as running:
-            session = await running.connect()
-            await session.ask(Request.UPDATE_BROKER_CONFIG, b"brokerPermission=4\nsendMessageThreadPoolNums=7\n")
-        saved = java_properties.parse(path.read_bytes())
-        assert (saved["brokerPermission"], saved["sendMessageThreadPoolNums"]) == ("4", "7")
-
-    run(check())
+async def test_a_change_is_kept_in_the_settings_file(tmp_path: Path) -> None:
+    path = tmp_path / "broker.conf"
+    async with running_broker(tmp_path, brokerConfigPath=path) as running:
+        session = await running.connect()
+        await session.ask(Request.UPDATE_BROKER_CONFIG, b"brokerPermission=4\nsendMessageThreadPoolNums=7\n")
+    saved = java_properties.parse(path.read_bytes())
+    assert (saved["brokerPermission"], saved["sendMessageThreadPoolNums"]) == ("4", "7")
 
 
-def test_a_change_of_permission_makes_a_new_version_of_the_topics(tmp_path: Path) -> None:
-    async def check() -> None:
-        async with running_broker(tmp_path) as running:
-            session = await running.connect()
-            before = running.broker.topics.data_version
-            await session.ask(Request.UPDATE_BROKER_CONFIG, b"brokerPermission=4")
-            assert running.broker.topics.data_version.counter == before.counter + 1
-            await session.ask(Request.UPDATE_BROKER_CONFIG, b"brokerPermission=4")
-            assert running.broker.topics.data_version.counter == before.counter + 1
-
-    run(check())
+async def test_a_change_of_permission_makes_a_new_version_of_the_topics(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as running:
+        session = await running.connect()
+        before = running.broker.topics.data_version
+        await session.ask(Request.UPDATE_BROKER_CONFIG, b"brokerPermission=4")
+        assert running.broker.topics.data_version.counter == before.counter + 1
+        await session.ask(Request.UPDATE_BROKER_CONFIG, b"brokerPermission=4")
+        assert running.broker.topics.data_version.counter == before.counter + 1

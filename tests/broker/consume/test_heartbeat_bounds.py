@@ -9,7 +9,6 @@ from cometmq.wire.bodies import ConsumerData, HeartbeatData, ProducerData, Subsc
 from cometmq.wire.codes import Request, Response
 from cometmq.wire.command import Command, request
 from tests.broker.running import Session, running_broker
-from tests.support.aio import run
 from tests.support.net import RawPeer
 
 
@@ -47,64 +46,52 @@ def group(name: str, *subscriptions: SubscriptionData) -> ConsumerData:
         (beat(client_id="c" * 1_025), "1024"),
     ],
 )  # fmt: skip
-def test_a_heartbeat_that_is_too_much_is_refused_as_a_whole(tmp_path: Path, body: bytes, word: str) -> None:
-    async def main() -> None:
-        async with running_broker(tmp_path) as running:
-            session = await running.connect()
-            answer = await say(session, body)
-            assert answer.code == Response.INVALID_PARAMETER
-            assert word in (answer.remark or "")
-            assert running.broker.consumers.table == {}
-            assert running.broker.producers.table == {}
-
-    run(main())
+async def test_a_heartbeat_that_is_too_much_is_refused_as_a_whole(tmp_path: Path, body: bytes, word: str) -> None:
+    async with running_broker(tmp_path) as running:
+        session = await running.connect()
+        answer = await say(session, body)
+        assert answer.code == Response.INVALID_PARAMETER
+        assert word in (answer.remark or "")
+        assert running.broker.consumers.table == {}
+        assert running.broker.producers.table == {}
 
 
-def test_groups_of_several_heartbeats_count_together(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with running_broker(tmp_path) as running:
-            session = await running.connect()
-            first = beat(*(group(f"g{number}") for number in range(600)))
-            assert (await say(session, first)).code == 0
-            assert (await say(session, first)).code == 0
-            second = beat(*(group(f"h{number}") for number in range(600)))
-            assert (await say(session, second)).code == Response.INVALID_PARAMETER
-            other = await running.connect()
-            assert (await say(other, second)).code == 0
-
-    run(main())
+async def test_groups_of_several_heartbeats_count_together(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as running:
+        session = await running.connect()
+        first = beat(*(group(f"g{number}") for number in range(600)))
+        assert (await say(session, first)).code == 0
+        assert (await say(session, first)).code == 0
+        second = beat(*(group(f"h{number}") for number in range(600)))
+        assert (await say(session, second)).code == Response.INVALID_PARAMETER
+        other = await running.connect()
+        assert (await say(other, second)).code == 0
 
 
-def test_others_are_served_between_the_steps_of_a_long_heartbeat(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with running_broker(tmp_path) as running:
-            session = await running.connect()
-            body = beat(*(group(f"g{number}") for number in range(900)), producers=900)
-            long = asyncio.create_task(say(session, body))
-            seen: set[int] = set()
-            while not long.done():
+async def test_others_are_served_between_the_steps_of_a_long_heartbeat(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as running:
+        session = await running.connect()
+        body = beat(*(group(f"g{number}") for number in range(900)), producers=900)
+        long = asyncio.create_task(say(session, body))
+        seen: set[int] = set()
+        while not long.done():
+            await asyncio.sleep(0)
+            seen.add(len(running.broker.consumers.table))
+        assert (await long).code == 0
+        assert len(running.broker.consumers.table) == 900
+        assert len(running.broker.producers.table) == 900
+        assert len(seen) > 5, "taken in steps"
+
+
+async def test_a_connection_that_closes_in_between_leaves_nothing(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as running:
+        async with RawPeer.connected(running.broker.port) as peer:
+            peer.send(request(Request.HEART_BEAT, {}, beat(*(group(f"g{number}") for number in range(900)))))
+            while not running.broker.consumers.table:  # noqa: ASYNC110 - turns of the loop are what is looked at
                 await asyncio.sleep(0)
-                seen.add(len(running.broker.consumers.table))
-            assert (await long).code == 0
-            assert len(running.broker.consumers.table) == 900
-            assert len(running.broker.producers.table) == 900
-            assert len(seen) > 5, "taken in steps"
-
-    run(main())
-
-
-def test_a_connection_that_closes_in_between_leaves_nothing(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with running_broker(tmp_path) as running:
-            async with RawPeer.connected(running.broker.port) as peer:
-                peer.send(request(Request.HEART_BEAT, {}, beat(*(group(f"g{number}") for number in range(900)))))
-                while not running.broker.consumers.table:  # noqa: ASYNC110 - turns of the loop are what is looked at
-                    await asyncio.sleep(0)
-                assert len(running.broker.consumers.table) < 900
-            for _ in range(200):
-                await asyncio.sleep(0.001)
-                if not running.broker.consumers.table:
-                    break
-            assert running.broker.consumers.table == {}
-
-    run(main())
+            assert len(running.broker.consumers.table) < 900
+        for _ in range(200):
+            await asyncio.sleep(0.001)
+            if not running.broker.consumers.table:
+                break
+        assert running.broker.consumers.table == {}

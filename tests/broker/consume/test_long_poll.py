@@ -55,23 +55,20 @@ async def silent(peer: RawPeer) -> bool:
 
 
 @pytest.mark.mission("LP-02")
-def test_a_pull_of_an_empty_queue_is_answered_19_when_its_time_is_over(tmp_path: Path) -> None:
-    async def main() -> None:
-        clock = ManualClock()
-        async with running_broker(tmp_path, clock) as broker, RawPeer.connected(broker.port) as peer:
-            add_topic(broker, "TopicA")
-            peer.send(numbered(pull_request("TopicA", suspend_ms=SUSPEND_MS), 4711))
-            await parked(broker, 1)
-            clock.advance(14.9)
-            assert await silent(peer)
-            clock.advance(5.1)
-            answer = await peer.receive()
-            assert (answer.opaque, answer.code) == (4711, Response.PULL_NOT_FOUND)
-            assert {"nextBeginOffset", "minOffset", "maxOffset", "suggestWhichBrokerId"} <= answer.ext.keys()
-            assert broker.longpoll.count == 0
-            assert broker.families["pull"].waiting == 0
-
-    run(main())
+async def test_a_pull_of_an_empty_queue_is_answered_19_when_its_time_is_over(tmp_path: Path) -> None:
+    clock = ManualClock()
+    async with running_broker(tmp_path, clock) as broker, RawPeer.connected(broker.port) as peer:
+        add_topic(broker, "TopicA")
+        peer.send(numbered(pull_request("TopicA", suspend_ms=SUSPEND_MS), 4711))
+        await parked(broker, 1)
+        clock.advance(14.9)
+        assert await silent(peer)
+        clock.advance(5.1)
+        answer = await peer.receive()
+        assert (answer.opaque, answer.code) == (4711, Response.PULL_NOT_FOUND)
+        assert {"nextBeginOffset", "minOffset", "maxOffset", "suggestWhichBrokerId"} <= answer.ext.keys()
+        assert broker.longpoll.count == 0
+        assert broker.families["pull"].waiting == 0
 
 
 @pytest.mark.mission("LP-02")
@@ -126,23 +123,20 @@ def resident_bytes() -> int:
 
 @pytest.mark.mission("LP-03")
 @pytest.mark.parametrize(("long_polling", "limit_s"), [(True, 5.0), (False, 1.0)])
-def test_the_sweep_finds_what_no_notice_told(tmp_path: Path, long_polling: bool, limit_s: float) -> None:
-    async def main() -> None:
-        clock = ManualClock()
-        settings = {"longPollingEnable": long_polling}
-        async with running_broker(tmp_path, clock, **settings) as broker, RawPeer.connected(broker.port) as peer:
-            add_topic(broker, "TopicA")
-            broker.store.dispatcher.on_arrival = None
-            clock.advance(0.3)
-            peer.send(pull_request("TopicA", suspend_ms=SUSPEND_MS))
-            await parked(broker, 1)
-            await peer_sends(broker, b"missed")
-            assert await silent(peer)
-            clock.advance(limit_s)
-            answer = await peer.receive()
-            assert (answer.code, bodies(answer)) == (0, [b"missed"])
-
-    run(main())
+async def test_the_sweep_finds_what_no_notice_told(tmp_path: Path, long_polling: bool, limit_s: float) -> None:
+    clock = ManualClock()
+    settings = {"longPollingEnable": long_polling}
+    async with running_broker(tmp_path, clock, **settings) as broker, RawPeer.connected(broker.port) as peer:
+        add_topic(broker, "TopicA")
+        broker.store.dispatcher.on_arrival = None
+        clock.advance(0.3)
+        peer.send(pull_request("TopicA", suspend_ms=SUSPEND_MS))
+        await parked(broker, 1)
+        await peer_sends(broker, b"missed")
+        assert await silent(peer)
+        clock.advance(limit_s)
+        answer = await peer.receive()
+        assert (answer.code, bodies(answer)) == (0, [b"missed"])
 
 
 async def peer_sends(broker: Broker, body: bytes, tag: str = "", topic: str = "TopicA") -> None:
@@ -152,20 +146,17 @@ async def peer_sends(broker: Broker, body: bytes, tag: str = "", topic: str = "T
 
 
 @pytest.mark.mission("LP-03")
-def test_without_long_polling_a_pull_waits_a_second(tmp_path: Path) -> None:
-    async def main() -> None:
-        clock = ManualClock()
-        settings = {"longPollingEnable": False}
-        async with running_broker(tmp_path, clock, **settings) as broker, RawPeer.connected(broker.port) as peer:
-            add_topic(broker, "TopicA")
-            peer.send(pull_request("TopicA", suspend_ms=SUSPEND_MS))
-            await parked(broker, 1)
-            clock.advance(0.9)
-            assert await silent(peer)
-            clock.advance(0.1)
-            assert (await peer.receive()).code == Response.PULL_NOT_FOUND
-
-    run(main())
+async def test_without_long_polling_a_pull_waits_a_second(tmp_path: Path) -> None:
+    clock = ManualClock()
+    settings = {"longPollingEnable": False}
+    async with running_broker(tmp_path, clock, **settings) as broker, RawPeer.connected(broker.port) as peer:
+        add_topic(broker, "TopicA")
+        peer.send(pull_request("TopicA", suspend_ms=SUSPEND_MS))
+        await parked(broker, 1)
+        clock.advance(0.9)
+        assert await silent(peer)
+        clock.advance(0.1)
+        assert (await peer.receive()).code == Response.PULL_NOT_FOUND
 
 
 class SlowEnds(Broker):
@@ -181,124 +172,108 @@ class SlowEnds(Broker):
 
 @pytest.mark.mission("MO-04")
 @pytest.mark.parametrize(("took_s", "lines"), [(4.9, 0), (5.1, 1)])
-def test_a_slow_sweep_is_logged(
+async def test_a_slow_sweep_is_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, took_s: float, lines: int
 ) -> None:
-    async def main() -> None:
-        clock = ManualClock()
-        broker = SlowEnds(broker_settings(tmp_path), clock)
-        await broker.start()
-        async with RawPeer.connected(broker.port) as peer:
-            add_topic(broker, "TopicA")
-            peer.send(pull_request("TopicA", suspend_ms=60_000))
-            await parked(broker, 1)
-            broker.took_s = took_s
-            caplog.clear()
-            clock.advance(5)
-            found = [record.getMessage() for record in caplog.records if "swept parked pulls" in record.getMessage()]
-            assert len(found) == lines
-            assert not found or f"took_ms={took_s * 1000:.0f}" in found[0]
-        await broker.stop()
-
-    run(main())
+    clock = ManualClock()
+    broker = SlowEnds(broker_settings(tmp_path), clock)
+    await broker.start()
+    async with RawPeer.connected(broker.port) as peer:
+        add_topic(broker, "TopicA")
+        peer.send(pull_request("TopicA", suspend_ms=60_000))
+        await parked(broker, 1)
+        broker.took_s = took_s
+        caplog.clear()
+        clock.advance(5)
+        found = [record.getMessage() for record in caplog.records if "swept parked pulls" in record.getMessage()]
+        assert len(found) == lines
+        assert not found or f"took_ms={took_s * 1000:.0f}" in found[0]
+    await broker.stop()
 
 
 @pytest.mark.mission("LP-04")
-def test_a_message_wakes_those_whose_tags_match_and_nobody_else(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with (
-            running_broker(tmp_path) as broker,
-            RawPeer.connected(broker.port) as one,
-            RawPeer.connected(broker.port) as two,
-            RawPeer.connected(broker.port) as other_queue,
-            Peer.of(broker) as producer,
-        ):
-            add_topic(broker, "TopicA")
-            one.send(pull_request("TopicA", suspend_ms=SUSPEND_MS, tags="A"))
-            two.send(pull_request("TopicA", suspend_ms=SUSPEND_MS, tags="B", group="others"))
-            other_queue.send(pull_request("TopicA", 1, suspend_ms=SUSPEND_MS))
-            await parked(broker, 3)
-            times_s = []
-            for number in range(5):
-                began_s = time.perf_counter()
-                sent = asyncio.create_task(producer.send("TopicA", b"for A", properties={"TAGS": "A"}))
-                answer = await one.receive()
-                times_s.append(time.perf_counter() - began_s)
-                await sent
-                assert (answer.code, bodies(answer)) == (0, [b"for A"])
-                assert broker.longpoll.count == 2
-                one.send(pull_request("TopicA", offset=number + 1, suspend_ms=SUSPEND_MS, tags="A"))
-                await parked(broker, 3)
-            assert min(times_s) < 0.02
-            await producer.send("TopicA", b"for B", properties={"TAGS": "B"})
-            assert bodies(await two.receive()) == [b"for B"]
+async def test_a_message_wakes_those_whose_tags_match_and_nobody_else(tmp_path: Path) -> None:
+    async with (
+        running_broker(tmp_path) as broker,
+        RawPeer.connected(broker.port) as one,
+        RawPeer.connected(broker.port) as two,
+        RawPeer.connected(broker.port) as other_queue,
+        Peer.of(broker) as producer,
+    ):
+        add_topic(broker, "TopicA")
+        one.send(pull_request("TopicA", suspend_ms=SUSPEND_MS, tags="A"))
+        two.send(pull_request("TopicA", suspend_ms=SUSPEND_MS, tags="B", group="others"))
+        other_queue.send(pull_request("TopicA", 1, suspend_ms=SUSPEND_MS))
+        await parked(broker, 3)
+        times_s = []
+        for number in range(5):
+            began_s = time.perf_counter()
+            sent = asyncio.create_task(producer.send("TopicA", b"for A", properties={"TAGS": "A"}))
+            answer = await one.receive()
+            times_s.append(time.perf_counter() - began_s)
+            await sent
+            assert (answer.code, bodies(answer)) == (0, [b"for A"])
             assert broker.longpoll.count == 2
-
-    run(main())
+            one.send(pull_request("TopicA", offset=number + 1, suspend_ms=SUSPEND_MS, tags="A"))
+            await parked(broker, 3)
+        assert min(times_s) < 0.02
+        await producer.send("TopicA", b"for B", properties={"TAGS": "B"})
+        assert bodies(await two.receive()) == [b"for B"]
+        assert broker.longpoll.count == 2
 
 
 @pytest.mark.mission("LP-04")
-def test_a_message_between_read_and_park_is_not_missed(tmp_path: Path) -> None:
+async def test_a_message_between_read_and_park_is_not_missed(tmp_path: Path) -> None:
     """On one loop it cannot happen by itself; whoever parks is told that the queue has grown since it was read."""
-
-    async def main() -> None:
-        async with running_broker(tmp_path) as broker:
-            peer = DirectPeer(broker.server)
-            woken: list[Waiter] = []
-            soon: list[Callable[[], None]] = []
-            ends = {0: 7, 1: 8}
-            poll = LongPoll(woken.append, soon.append, lambda topic, queue_id: ends[queue_id])
-            for queue_id in ends:
-                command = pull_request("TopicA", queue_id, offset=7, suspend_ms=SUSPEND_MS)
-                poll.hold(Waiter(peer.connection, command, PullMessage.decode(command.ext), None, SUSPEND_MS))
-            assert poll.count == 1, "nothing came in queue 0"
-            (wake,) = soon
-            wake()
-            assert [waiter.header.queue_id for waiter in woken] == [1]
-            peer.leave()
-
-    run(main())
+    async with running_broker(tmp_path) as broker:
+        peer = DirectPeer(broker.server)
+        woken: list[Waiter] = []
+        soon: list[Callable[[], None]] = []
+        ends = {0: 7, 1: 8}
+        poll = LongPoll(woken.append, soon.append, lambda topic, queue_id: ends[queue_id])
+        for queue_id in ends:
+            command = pull_request("TopicA", queue_id, offset=7, suspend_ms=SUSPEND_MS)
+            poll.hold(Waiter(peer.connection, command, PullMessage.decode(command.ext), None, SUSPEND_MS))
+        assert poll.count == 1, "nothing came in queue 0"
+        (wake,) = soon
+        wake()
+        assert [waiter.header.queue_id for waiter in woken] == [1]
+        peer.leave()
 
 
-def test_thousands_that_become_ready_at_once_are_woken_in_turns(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with running_broker(tmp_path) as broker:
-            peer = DirectPeer(broker.server)
-            woken: list[Waiter] = []
-            soon: list[Callable[[], None]] = []
-            poll = LongPoll(woken.append, soon.append, lambda topic, queue_id: 0)
-            command = pull_request("TopicA", suspend_ms=SUSPEND_MS)
-            header = PullMessage.decode(command.ext)
-            waiters = [Waiter(peer.connection, command, header, None, number % 2) for number in range(1000)]
-            for waiter in waiters:
-                poll.hold(waiter)
-            poll.sweep(0)
-            turns = 0
-            while soon:
-                soon.pop(0)()
-                turns += 1
-                assert len(woken) <= turns * WAKE_MAX
-            assert woken == waiters[::2]
-            assert poll.count == 500
-            peer.leave()
-
-    run(main())
+async def test_thousands_that_become_ready_at_once_are_woken_in_turns(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as broker:
+        peer = DirectPeer(broker.server)
+        woken: list[Waiter] = []
+        soon: list[Callable[[], None]] = []
+        poll = LongPoll(woken.append, soon.append, lambda topic, queue_id: 0)
+        command = pull_request("TopicA", suspend_ms=SUSPEND_MS)
+        header = PullMessage.decode(command.ext)
+        waiters = [Waiter(peer.connection, command, header, None, number % 2) for number in range(1000)]
+        for waiter in waiters:
+            poll.hold(waiter)
+        poll.sweep(0)
+        turns = 0
+        while soon:
+            soon.pop(0)()
+            turns += 1
+            assert len(woken) <= turns * WAKE_MAX
+        assert woken == waiters[::2]
+        assert poll.count == 500
+        peer.leave()
 
 
-def test_a_burst_wakes_a_consumer_once_and_with_all_of_it(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with (
-            running_broker(tmp_path) as broker,
-            RawPeer.connected(broker.port) as consumer,
-            RawPeer.connected(broker.port) as producer,
-        ):
-            add_topic(broker, "TopicA")
-            consumer.send(pull_request("TopicA", suspend_ms=SUSPEND_MS))
-            await parked(broker, 1)
-            producer.write(b"".join(encode(send_request("TopicA", b"%d" % number)) for number in range(10)))
-            assert len(bodies(await consumer.receive())) == 10
-
-    run(main())
+async def test_a_burst_wakes_a_consumer_once_and_with_all_of_it(tmp_path: Path) -> None:
+    async with (
+        running_broker(tmp_path) as broker,
+        RawPeer.connected(broker.port) as consumer,
+        RawPeer.connected(broker.port) as producer,
+    ):
+        add_topic(broker, "TopicA")
+        consumer.send(pull_request("TopicA", suspend_ms=SUSPEND_MS))
+        await parked(broker, 1)
+        producer.write(b"".join(encode(send_request("TopicA", b"%d" % number)) for number in range(10)))
+        assert len(bodies(await consumer.receive())) == 10
 
 
 @pytest.mark.mission("LP-05")
@@ -349,123 +324,102 @@ def test_arrival_against_timeout_gives_each_pull_one_answer(tmp_path: Path) -> N
 
 
 @pytest.mark.mission("LP-05")
-def test_parked_pulls_of_a_closed_connection_vanish(tmp_path: Path) -> None:
-    async def main() -> None:
-        clock = ManualClock()
-        async with running_broker(tmp_path, clock) as broker, RawPeer.connected(broker.port) as staying:
-            add_topic(broker, "TopicA")
-            staying.send(pull_request("TopicA", suspend_ms=SUSPEND_MS, group="staying"))
-            async with RawPeer.connected(broker.port) as leaving:
-                for _ in range(10):
-                    leaving.send(pull_request("TopicA", suspend_ms=SUSPEND_MS))
-                await parked(broker, 11)
-            await until(lambda: broker.families["pull"].waiting == 1)
-            clock.advance(5)
-            assert broker.longpoll.count == 1
-            await peer_sends(broker, b"x")
-            assert bodies(await staying.receive()) == [b"x"]
-
-    run(main())
+async def test_parked_pulls_of_a_closed_connection_vanish(tmp_path: Path) -> None:
+    clock = ManualClock()
+    async with running_broker(tmp_path, clock) as broker, RawPeer.connected(broker.port) as staying:
+        add_topic(broker, "TopicA")
+        staying.send(pull_request("TopicA", suspend_ms=SUSPEND_MS, group="staying"))
+        async with RawPeer.connected(broker.port) as leaving:
+            for _ in range(10):
+                leaving.send(pull_request("TopicA", suspend_ms=SUSPEND_MS))
+            await parked(broker, 11)
+        await until(lambda: broker.families["pull"].waiting == 1)
+        clock.advance(5)
+        assert broker.longpoll.count == 1
+        await peer_sends(broker, b"x")
+        assert bodies(await staying.receive()) == [b"x"]
 
 
-def test_a_woken_pull_that_is_no_longer_allowed_is_refused(tmp_path: Path) -> None:
-    async def main() -> None:
-        clock = ManualClock()
-        async with running_broker(tmp_path, clock) as broker, RawPeer.connected(broker.port) as peer:
-            add_topic(broker, "TopicA")
-            peer.send(numbered(pull_request("TopicA", suspend_ms=SUSPEND_MS), 1))
-            peer.send(numbered(pull_request("TopicA", suspend_ms=SUSPEND_MS, tags="A"), 2))
-            await parked(broker, 2)
-            broker.topics.delete("TopicA")
-            clock.advance(20)
-            for opaque in (1, 2):
-                answer = await peer.receive()
-                assert (answer.opaque, answer.code) == (opaque, Response.TOPIC_NOT_EXIST)
-
-    run(main())
+async def test_a_woken_pull_that_is_no_longer_allowed_is_refused(tmp_path: Path) -> None:
+    clock = ManualClock()
+    async with running_broker(tmp_path, clock) as broker, RawPeer.connected(broker.port) as peer:
+        add_topic(broker, "TopicA")
+        peer.send(numbered(pull_request("TopicA", suspend_ms=SUSPEND_MS), 1))
+        peer.send(numbered(pull_request("TopicA", suspend_ms=SUSPEND_MS, tags="A"), 2))
+        await parked(broker, 2)
+        broker.topics.delete("TopicA")
+        clock.advance(20)
+        for opaque in (1, 2):
+            answer = await peer.receive()
+            assert (answer.opaque, answer.code) == (opaque, Response.TOPIC_NOT_EXIST)
 
 
-def test_a_bug_in_one_woken_pull_does_not_keep_the_others_waiting(
+async def test_a_bug_in_one_woken_pull_does_not_keep_the_others_waiting(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def main() -> None:
-        clock = ManualClock()
-        async with running_broker(tmp_path, clock) as broker, RawPeer.connected(broker.port) as peer:
-            add_topic(broker, "TopicA")
-            for opaque, name in enumerate(("first", "broken", "last")):
-                peer.send(numbered(pull_request("TopicA", suspend_ms=SUSPEND_MS, group=name), opaque))
-            await parked(broker, 3)
-            broker.groups.table["broken"] = "not a group"  # type: ignore[assignment]
-            clock.advance(20)
-            codes = [(await peer.receive()).code for _ in range(3)]
-            assert codes == [19, Response.SYSTEM_ERROR, 19]
-            assert "fail pull" in caplog.text
-            del broker.groups.table["broken"]
-
-    run(main())
+    clock = ManualClock()
+    async with running_broker(tmp_path, clock) as broker, RawPeer.connected(broker.port) as peer:
+        add_topic(broker, "TopicA")
+        for opaque, name in enumerate(("first", "broken", "last")):
+            peer.send(numbered(pull_request("TopicA", suspend_ms=SUSPEND_MS, group=name), opaque))
+        await parked(broker, 3)
+        broker.groups.table["broken"] = "not a group"  # type: ignore[assignment]
+        clock.advance(20)
+        codes = [(await peer.receive()).code for _ in range(3)]
+        assert codes == [19, Response.SYSTEM_ERROR, 19]
+        assert "fail pull" in caplog.text
+        del broker.groups.table["broken"]
 
 
 @pytest.mark.mission("LP-06")
-def test_a_commit_that_rides_on_a_parked_pull_is_stored_at_once_and_only_once(tmp_path: Path) -> None:
-    async def main() -> None:
-        clock = ManualClock()
-        async with running_broker(tmp_path, clock) as broker, RawPeer.connected(broker.port) as peer:
-            add_topic(broker, "TopicA")
-            peer.send(pull_request("TopicA", suspend_ms=SUSPEND_MS, commit=7))
-            await parked(broker, 1)
-            assert broker.offsets.query("consumers", "TopicA", 0) == 7
-            async with Peer.of(broker) as other:
-                fields = {"consumerGroup": "consumers", "topic": "TopicA", "queueId": 0, "commitOffset": 9}
-                assert (await other.call(Request.UPDATE_CONSUMER_OFFSET, **fields)).code == 0
-            clock.advance(20)
-            assert (await peer.receive()).code == Response.PULL_NOT_FOUND
-            assert broker.offsets.query("consumers", "TopicA", 0) == 9, "the newer commit survives the wake-up"
-
-    run(main())
-
-
-@pytest.mark.mission("LP-06")
-def test_flags_decide_about_committing_waiting_and_the_expression(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with running_broker(tmp_path) as broker, Peer.of(broker) as peer:
-            add_topic(broker, "TopicA")
-            # A commit offset without its flag, a waiting time without its flag: neither counts.
-            answer = await peer.pull("TopicA", commit_offset=5, suspend_timeout_ms=SUSPEND_MS, sys_flag=4)
-            assert answer.code == Response.PULL_NOT_FOUND
-            assert broker.offsets.query("consumers", "TopicA", 0) == -1
-            # An expression without its flag: the heartbeat's subscription counts.
-            await peer.heartbeat("consumers", topics={"TopicA": "A"})
-            await peer.send("TopicA", b"b", properties={"TAGS": "B"})
-            answer = await peer.pull("TopicA", subscription="B", sys_flag=0)
-            assert answer.code == Response.PULL_RETRY_IMMEDIATELY
-            answer = await peer.pull("TopicA", subscription="B", sys_flag=4)
-            assert bodies(answer) == [b"b"]
-
-    run(main())
-
-
-def test_nanoseconds_of_old_clients_do_not_park_for_ever(tmp_path: Path) -> None:
-    async def main() -> None:
-        clock = ManualClock()
-        async with running_broker(tmp_path, clock) as broker, RawPeer.connected(broker.port) as peer:
-            add_topic(broker, "TopicA")
-            peer.send(pull_request("TopicA", suspend_ms=20_000_000_000))
-            await parked(broker, 1)
-            clock.advance(65)
-            assert (await peer.receive()).code == Response.PULL_NOT_FOUND
-
-    run(main())
-
-
-def test_a_stop_answers_parked_pulls(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with running_broker(tmp_path) as broker:
-            peer = RawPeer(*await asyncio.open_connection("127.0.0.1", broker.port))
-            add_topic(broker, "TopicA")
-            peer.send(pull_request("TopicA", suspend_ms=SUSPEND_MS))
-            await parked(broker, 1)
+async def test_a_commit_that_rides_on_a_parked_pull_is_stored_at_once_and_only_once(tmp_path: Path) -> None:
+    clock = ManualClock()
+    async with running_broker(tmp_path, clock) as broker, RawPeer.connected(broker.port) as peer:
+        add_topic(broker, "TopicA")
+        peer.send(pull_request("TopicA", suspend_ms=SUSPEND_MS, commit=7))
+        await parked(broker, 1)
+        assert broker.offsets.query("consumers", "TopicA", 0) == 7
+        async with Peer.of(broker) as other:
+            fields = {"consumerGroup": "consumers", "topic": "TopicA", "queueId": 0, "commitOffset": 9}
+            assert (await other.call(Request.UPDATE_CONSUMER_OFFSET, **fields)).code == 0
+        clock.advance(20)
         assert (await peer.receive()).code == Response.PULL_NOT_FOUND
-        assert await peer.is_cut()
-        await peer.close()
+        assert broker.offsets.query("consumers", "TopicA", 0) == 9, "the newer commit survives the wake-up"
 
-    run(main())
+
+@pytest.mark.mission("LP-06")
+async def test_flags_decide_about_committing_waiting_and_the_expression(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as broker, Peer.of(broker) as peer:
+        add_topic(broker, "TopicA")
+        # A commit offset without its flag, a waiting time without its flag: neither counts.
+        answer = await peer.pull("TopicA", commit_offset=5, suspend_timeout_ms=SUSPEND_MS, sys_flag=4)
+        assert answer.code == Response.PULL_NOT_FOUND
+        assert broker.offsets.query("consumers", "TopicA", 0) == -1
+        # An expression without its flag: the heartbeat's subscription counts.
+        await peer.heartbeat("consumers", topics={"TopicA": "A"})
+        await peer.send("TopicA", b"b", properties={"TAGS": "B"})
+        answer = await peer.pull("TopicA", subscription="B", sys_flag=0)
+        assert answer.code == Response.PULL_RETRY_IMMEDIATELY
+        answer = await peer.pull("TopicA", subscription="B", sys_flag=4)
+        assert bodies(answer) == [b"b"]
+
+
+async def test_nanoseconds_of_old_clients_do_not_park_for_ever(tmp_path: Path) -> None:
+    clock = ManualClock()
+    async with running_broker(tmp_path, clock) as broker, RawPeer.connected(broker.port) as peer:
+        add_topic(broker, "TopicA")
+        peer.send(pull_request("TopicA", suspend_ms=20_000_000_000))
+        await parked(broker, 1)
+        clock.advance(65)
+        assert (await peer.receive()).code == Response.PULL_NOT_FOUND
+
+
+async def test_a_stop_answers_parked_pulls(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as broker:
+        peer = RawPeer(*await asyncio.open_connection("127.0.0.1", broker.port))
+        add_topic(broker, "TopicA")
+        peer.send(pull_request("TopicA", suspend_ms=SUSPEND_MS))
+        await parked(broker, 1)
+    assert (await peer.receive()).code == Response.PULL_NOT_FOUND
+    assert await peer.is_cut()
+    await peer.close()

@@ -16,7 +16,6 @@ from cometmq.wire.bodies import ConsumerData, ConsumerList, HeartbeatData, Subsc
 from cometmq.wire.codes import Request, Response
 from cometmq.wire.command import Command, request
 from tests.broker.assembly import Assembly
-from tests.support.aio import run
 
 HANDLERS: dict[int, Entry] = {}
 for module in (clients, groups, lock_requests, offset_requests, topics):
@@ -81,54 +80,45 @@ async def node_with(*client_ids: str) -> AsyncIterator[list[Consumer]]:
         await node.server.stop()
 
 
-def test_a_second_consumer_that_joins_and_dies_is_told_to_the_first_at_once() -> None:
-    async def main() -> None:
-        async with node_with("one", "two") as (one, two):
-            await one.beat()
-            assert await one.notices.get() == "g"
-            assert await one.members() == ["one"]
+async def test_a_second_consumer_that_joins_and_dies_is_told_to_the_first_at_once() -> None:
+    async with node_with("one", "two") as (one, two):
+        await one.beat()
+        assert await one.notices.get() == "g"
+        assert await one.members() == ["one"]
 
-            await two.beat()
-            assert await one.notices.get() == "g"
-            assert await two.notices.get() == "g"
-            assert await one.members() == ["one", "two"]
+        await two.beat()
+        assert await one.notices.get() == "g"
+        assert await two.notices.get() == "g"
+        assert await one.members() == ["one", "two"]
 
-            connection = two.client.connection(two.address)
-            assert connection is not None
-            connection.cut("as a killed process does")
-            assert await one.notices.get() == "g"
-            assert await one.members() == ["one"]
-
-    run(main())
+        connection = two.client.connection(two.address)
+        assert connection is not None
+        connection.cut("as a killed process does")
+        assert await one.notices.get() == "g"
+        assert await one.members() == ["one"]
 
 
-def test_goodbye_is_told_to_the_rest_and_the_last_one_leaves_an_unknown_group() -> None:
-    async def main() -> None:
-        async with node_with("one", "two") as (one, two):
-            await one.beat()
-            await one.notices.get()
-            await two.beat()
-            await one.notices.get()
+async def test_goodbye_is_told_to_the_rest_and_the_last_one_leaves_an_unknown_group() -> None:
+    async with node_with("one", "two") as (one, two):
+        await one.beat()
+        await one.notices.get()
+        await two.beat()
+        await one.notices.get()
 
-            await two.ask(Request.UNREGISTER_CLIENT, clientID="two", consumerGroup="g")
-            assert await one.notices.get() == "g"
-            assert await two.members() == ["one"]
-            await one.ask(Request.UNREGISTER_CLIENT, clientID="one", consumerGroup="g")
-            response = await two.ask(Request.GET_CONSUMER_LIST_BY_GROUP, consumerGroup="g")
-            assert response.code == Response.SYSTEM_ERROR
-
-    run(main())
+        await two.ask(Request.UNREGISTER_CLIENT, clientID="two", consumerGroup="g")
+        assert await one.notices.get() == "g"
+        assert await two.members() == ["one"]
+        await one.ask(Request.UNREGISTER_CLIENT, clientID="one", consumerGroup="g")
+        response = await two.ask(Request.GET_CONSUMER_LIST_BY_GROUP, consumerGroup="g")
+        assert response.code == Response.SYSTEM_ERROR
 
 
-def test_refusals_arrive_with_code_and_reason_and_leave_the_connection_open() -> None:
-    async def main() -> None:
-        async with node_with("one") as (one,):
-            response = await one.ask(Request.HEART_BEAT, b"no json")
-            assert response.code == Response.SYSTEM_ERROR
-            assert "bad body" in (response.remark or "")
-            response = await one.ask(Request.DELETE_TOPIC_IN_BROKER, topic="TBW102")
-            assert response.code == Response.INVALID_PARAMETER
-            response = await one.ask(Request.GET_ALL_CONSUMER_OFFSET)
-            assert response.body.startswith(b'{"dataVersion":')
-
-    run(main())
+async def test_refusals_arrive_with_code_and_reason_and_leave_the_connection_open() -> None:
+    async with node_with("one") as (one,):
+        response = await one.ask(Request.HEART_BEAT, b"no json")
+        assert response.code == Response.SYSTEM_ERROR
+        assert "bad body" in (response.remark or "")
+        response = await one.ask(Request.DELETE_TOPIC_IN_BROKER, topic="TBW102")
+        assert response.code == Response.INVALID_PARAMETER
+        response = await one.ask(Request.GET_ALL_CONSUMER_OFFSET)
+        assert response.body.startswith(b'{"dataVersion":')

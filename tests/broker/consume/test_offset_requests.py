@@ -125,26 +125,22 @@ def test_a_group_without_offset_starts_at_zero_only_while_the_whole_queue_is_the
     assert ask_offset(broker, 0, setZeroIfNotFound=True) == 0
 
 
-def test_a_queue_that_never_had_a_message_begins_at_zero_whatever_the_rule_of_the_group(tmp_path: Path) -> None:
+async def test_a_queue_that_never_had_a_message_begins_at_zero_whatever_the_rule_of_the_group(tmp_path: Path) -> None:
     """Else the client asks for the end in a second question, and skips what is stored between the two."""
+    async with running_broker(tmp_path, enableLmq=True) as broker, Peer.of(broker) as peer:
+        add_topic(broker, "T", 2)
 
-    async def main() -> None:
-        async with running_broker(tmp_path, enableLmq=True) as broker, Peer.of(broker) as peer:
-            add_topic(broker, "T", 2)
+        async def asked(topic: str, queue_id: int, **ext: object) -> str:
+            fields: dict[str, object] = {"consumerGroup": "new", "topic": topic, "queueId": queue_id, **ext}
+            answer = await peer.call(Request.QUERY_CONSUMER_OFFSET, **fields)
+            return answer.ext.get("offset", f"code {answer.code}")
 
-            async def asked(topic: str, queue_id: int, **ext: object) -> str:
-                fields: dict[str, object] = {"consumerGroup": "new", "topic": topic, "queueId": queue_id, **ext}
-                answer = await peer.call(Request.QUERY_CONSUMER_OFFSET, **fields)
-                return answer.ext.get("offset", f"code {answer.code}")
-
-            assert broker.store.queues.find("T", 0) is None
-            assert [await asked("T", 0), await asked("T", 1), await asked("%LMQ%T", 0)] == ["0", "0", "0"]
-            assert await asked("T", 0, setZeroIfNotFound=False) == f"code {Response.QUERY_NOT_FOUND}"
-            assert await asked("Unknown", 0) == f"code {Response.QUERY_NOT_FOUND}"
-            await peer.send("T")
-            assert [await asked("T", 0), await asked("T", 1)] == ["0", "0"]
-
-    run(main())
+        assert broker.store.queues.find("T", 0) is None
+        assert [await asked("T", 0), await asked("T", 1), await asked("%LMQ%T", 0)] == ["0", "0", "0"]
+        assert await asked("T", 0, setZeroIfNotFound=False) == f"code {Response.QUERY_NOT_FOUND}"
+        assert await asked("Unknown", 0) == f"code {Response.QUERY_NOT_FOUND}"
+        await peer.send("T")
+        assert [await asked("T", 0), await asked("T", 1)] == ["0", "0"]
 
 
 def test_asking_needs_neither_group_nor_topic() -> None:

@@ -8,7 +8,6 @@ from cometmq.clock import ManualClock
 from cometmq.wire.bodies import SubscriptionGroupConfig
 from cometmq.wire.codes import Request, Response
 from tests.broker.running import Running, Session, running_broker
-from tests.conftest import run
 
 MIB = 1 << 20
 THREE_MINUTES_S = 180.0
@@ -32,42 +31,36 @@ SETTINGS = {
 
 
 @pytest.mark.mission("PR-03")
-def test_a_group_too_far_behind_is_stopped_after_three_minutes_and_stays_so(tmp_path: Path) -> None:
-    async def check() -> None:
-        clock = ManualClock()
-        async with running_broker(tmp_path, clock, disableConsumeIfConsumerReadSlowly=True, **SETTINGS) as running:
-            session = await running.connect()
-            await two_readers(running, session)
-            clock.advance(THREE_MINUTES_S - 1)
-            assert (await session.pull("T", 1, group="laggard", count=1)).code == Response.SUCCESS
-            clock.advance(1)
-            refused = await session.pull("T", 2, group="laggard", count=1)
-            assert refused.code == Response.NO_PERMISSION
-            assert "laggard" in (refused.remark or "")
-            assert (await session.pull("T", 20, group="quick", count=1)).code == Response.SUCCESS
+async def test_a_group_too_far_behind_is_stopped_after_three_minutes_and_stays_so(tmp_path: Path) -> None:
+    clock = ManualClock()
+    async with running_broker(tmp_path, clock, disableConsumeIfConsumerReadSlowly=True, **SETTINGS) as running:
+        session = await running.connect()
+        await two_readers(running, session)
+        clock.advance(THREE_MINUTES_S - 1)
+        assert (await session.pull("T", 1, group="laggard", count=1)).code == Response.SUCCESS
+        clock.advance(1)
+        refused = await session.pull("T", 2, group="laggard", count=1)
+        assert refused.code == Response.NO_PERMISSION
+        assert "laggard" in (refused.remark or "")
+        assert (await session.pull("T", 20, group="quick", count=1)).code == Response.SUCCESS
 
-        async with running_broker(tmp_path, clock, **SETTINGS) as running:
-            session = await running.connect()
-            assert (await session.pull("T", 2, group="laggard", count=1)).code == Response.NO_PERMISSION
-            enabled = SubscriptionGroupConfig(group_name="laggard", consume_enable=True)
-            answer = await session.ask(Request.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, enabled)
-            assert answer.code == Response.SUCCESS
-            assert (await session.pull("T", 2, group="laggard", count=1)).code == Response.SUCCESS
-
-    run(check())
+    async with running_broker(tmp_path, clock, **SETTINGS) as running:
+        session = await running.connect()
+        assert (await session.pull("T", 2, group="laggard", count=1)).code == Response.NO_PERMISSION
+        enabled = SubscriptionGroupConfig(group_name="laggard", consume_enable=True)
+        answer = await session.ask(Request.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, enabled)
+        assert answer.code == Response.SUCCESS
+        assert (await session.pull("T", 2, group="laggard", count=1)).code == Response.SUCCESS
 
 
 @pytest.mark.mission("PR-03")
-def test_no_group_is_stopped_unless_it_is_switched_on(tmp_path: Path) -> None:
-    async def check() -> None:
-        clock = ManualClock()
-        async with running_broker(tmp_path, clock, **SETTINGS) as running:
-            session = await running.connect()
-            await two_readers(running, session)
-            clock.advance(2 * THREE_MINUTES_S)
-            assert (await session.pull("T", 1, group="laggard", count=1)).code == Response.SUCCESS
-            await session.ask(Request.UPDATE_BROKER_CONFIG, b"disableConsumeIfConsumerReadSlowly=true")
-            clock.advance(THREE_MINUTES_S)
-            assert (await session.pull("T", 1, group="laggard", count=1)).code == Response.NO_PERMISSION
-
-    run(check())
+async def test_no_group_is_stopped_unless_it_is_switched_on(tmp_path: Path) -> None:
+    clock = ManualClock()
+    async with running_broker(tmp_path, clock, **SETTINGS) as running:
+        session = await running.connect()
+        await two_readers(running, session)
+        clock.advance(2 * THREE_MINUTES_S)
+        assert (await session.pull("T", 1, group="laggard", count=1)).code == Response.SUCCESS
+        await session.ask(Request.UPDATE_BROKER_CONFIG, b"disableConsumeIfConsumerReadSlowly=true")
+        clock.advance(THREE_MINUTES_S)
+        assert (await session.pull("T", 1, group="laggard", count=1)).code == Response.NO_PERMISSION

@@ -103,25 +103,19 @@ def test_the_default_levels_are_rocketmqs() -> None:
 
 
 @pytest.mark.mission("DE-01")
-def test_two_levels_and_a_level_beyond_them(tmp_path: Path) -> None:
-    async def main() -> None:
-        clock = ManualClock()
-        async with running_broker(tmp_path, clock, messageDelayLevel="1s 2d") as broker, Peer.of(broker) as peer:
-            assert broker.delays.levels_ms == [1000, 2 * 86_400_000]
-            await peer.send("TopicA", properties={"DELAY": "9"})
-            assert due_times(broker, 2) == [clock.now_ms() + 2 * 86_400_000]
-
-    run(main())
+async def test_two_levels_and_a_level_beyond_them(tmp_path: Path) -> None:
+    clock = ManualClock()
+    async with running_broker(tmp_path, clock, messageDelayLevel="1s 2d") as broker, Peer.of(broker) as peer:
+        assert broker.delays.levels_ms == [1000, 2 * 86_400_000]
+        await peer.send("TopicA", properties={"DELAY": "9"})
+        assert due_times(broker, 2) == [clock.now_ms() + 2 * 86_400_000]
 
 
 @pytest.mark.mission("DE-01")
 @pytest.mark.parametrize("text", ["1x", "1s x", "s", "1.5s", "-1s"])
-def test_a_bad_text_refuses_the_start(tmp_path: Path, text: str) -> None:
-    async def main() -> None:
-        with pytest.raises(StoreError, match="messageDelayLevel"):
-            Broker(broker_settings(tmp_path, messageDelayLevel=text))
-
-    run(main())
+async def test_a_bad_text_refuses_the_start(tmp_path: Path, text: str) -> None:
+    with pytest.raises(StoreError, match="messageDelayLevel"):
+        Broker(broker_settings(tmp_path, messageDelayLevel=text))
 
 
 @pytest.mark.parametrize("text", ["", "0", "-1", "x", "1 ", "٣", "9" * 10])
@@ -136,7 +130,7 @@ def test_what_is_no_level_is_not_delayed(text: str) -> None:
 
 
 @pytest.mark.mission("DE-02")
-def test_golden_delay_messages_are_reproduced(tmp_path: Path) -> None:
+async def test_golden_delay_messages_are_reproduced(tmp_path: Path) -> None:
     """What Java stored of each delayed message, sent again: the kept record and the delivered one are the same."""
     copied = str(copy_golden_store("clean", tmp_path / "golden"))
     golden = Store(StoreOptions(root_dir=copied, **GOLDEN_SIZES), OsDisk(), ManualClock())
@@ -147,32 +141,29 @@ def test_golden_delay_messages_are_reproduced(tmp_path: Path) -> None:
     assert all(kept.values())
     assert len(delivered) == sum(map(len, kept.values()))
 
-    async def main() -> None:
-        clock = ManualClock(wall_ms=1_794_725_598_148)
-        async with running_broker(tmp_path / "own", clock) as broker, Peer.of(broker) as peer:
-            add_topic(broker, "GoldenDelayA")
-            for level, messages in kept.items():
-                for message in messages:
-                    given = props(message)
-                    queue_id = int(given.pop("REAL_QID"))
-                    assert given.pop("REAL_TOPIC") == "GoldenDelayA"
-                    sent = {name: given[name] for name in given if name not in ("MSG_REGION", "TRACE_ON", "CLUSTER")}
-                    answer = await peer.send("GoldenDelayA", message.body, properties=sent, queue_id=queue_id)
-                    assert (answer.code, answer.ext["queueId"]) == (0, str(queue_id))
-                own = stored(broker, SCHEDULE_TOPIC, level - 1)
-                assert [_content(message) for message in own] == [_content(message) for message in messages]
-                delay_ms = broker.delays.levels_ms[level - 1]
-                assert due_times(broker, level) == [message.store_timestamp_ms + delay_ms for message in own]
-                # Java's entries say the same of its own records.
-                theirs = [message.store_timestamp_ms + delay_ms for message in messages]
-                assert [entry[2] for entry in entries[level]] == theirs
-            for _ in range(130):
-                clock.advance(0.1)
-                await asyncio.sleep(0)
-            own = [message for queue in range(4) for message in stored(broker, "GoldenDelayA", queue)]
-            assert sorted(map(_content, own), key=str) == sorted(map(_content, delivered), key=str)
-
-    run(main())
+    clock = ManualClock(wall_ms=1_794_725_598_148)
+    async with running_broker(tmp_path / "own", clock) as broker, Peer.of(broker) as peer:
+        add_topic(broker, "GoldenDelayA")
+        for level, messages in kept.items():
+            for message in messages:
+                given = props(message)
+                queue_id = int(given.pop("REAL_QID"))
+                assert given.pop("REAL_TOPIC") == "GoldenDelayA"
+                sent = {name: given[name] for name in given if name not in ("MSG_REGION", "TRACE_ON", "CLUSTER")}
+                answer = await peer.send("GoldenDelayA", message.body, properties=sent, queue_id=queue_id)
+                assert (answer.code, answer.ext["queueId"]) == (0, str(queue_id))
+            own = stored(broker, SCHEDULE_TOPIC, level - 1)
+            assert [_content(message) for message in own] == [_content(message) for message in messages]
+            delay_ms = broker.delays.levels_ms[level - 1]
+            assert due_times(broker, level) == [message.store_timestamp_ms + delay_ms for message in own]
+            # Java's entries say the same of its own records.
+            theirs = [message.store_timestamp_ms + delay_ms for message in messages]
+            assert [entry[2] for entry in entries[level]] == theirs
+        for _ in range(130):
+            clock.advance(0.1)
+            await asyncio.sleep(0)
+        own = [message for queue in range(4) for message in stored(broker, "GoldenDelayA", queue)]
+        assert sorted(map(_content, own), key=str) == sorted(map(_content, delivered), key=str)
 
 
 def _content(message: StoredMessage) -> tuple[Any, ...]:
@@ -215,29 +206,26 @@ def test_the_golden_progress_is_read_and_written_in_the_same_form() -> None:
 
 
 @pytest.mark.mission("DE-03")
-def test_progress_is_saved_every_10_seconds_and_a_crash_repeats_at_most_those(tmp_path: Path) -> None:
-    async def main() -> None:
-        clock = ManualClock()
-        async with running_broker(tmp_path, clock) as broker, Peer.of(broker) as peer:
-            for number in range(30):  # one due each second
-                await peer.send("TopicA", b"%d" % number, properties={"DELAY": "1"})
-                await _advance(clock, 1, broker)
-            await _advance(clock, 2, broker)
-            assert [message.body for message in stored(broker, "TopicA")] == [b"%d" % number for number in range(30)]
-            path = tmp_path / "store/config/delayOffset.json"
-            await until(lambda: _saved(path).get(1, 0) >= 20)
-            saved = _saved(path)[1]
-            # What a crash now would leave.
-            crashed = tmp_path / "crashed"
-            shutil.copytree(tmp_path / "store", crashed / "store")
-        async with running_broker(crashed, clock) as broker:
-            assert broker.delays.offsets[1] == saved
-            await _advance(clock, 3)
-            again = [int(message.body) for message in stored(broker, "TopicA")][30:]
-            assert again == list(range(saved, 30)), "delivered again, in order, none lost"
-            assert len(again) <= 10
-
-    run(main())
+async def test_progress_is_saved_every_10_seconds_and_a_crash_repeats_at_most_those(tmp_path: Path) -> None:
+    clock = ManualClock()
+    async with running_broker(tmp_path, clock) as broker, Peer.of(broker) as peer:
+        for number in range(30):  # one due each second
+            await peer.send("TopicA", b"%d" % number, properties={"DELAY": "1"})
+            await _advance(clock, 1, broker)
+        await _advance(clock, 2, broker)
+        assert [message.body for message in stored(broker, "TopicA")] == [b"%d" % number for number in range(30)]
+        path = tmp_path / "store/config/delayOffset.json"
+        await until(lambda: _saved(path).get(1, 0) >= 20)
+        saved = _saved(path)[1]
+        # What a crash now would leave.
+        crashed = tmp_path / "crashed"
+        shutil.copytree(tmp_path / "store", crashed / "store")
+    async with running_broker(crashed, clock) as broker:
+        assert broker.delays.offsets[1] == saved
+        await _advance(clock, 3)
+        again = [int(message.body) for message in stored(broker, "TopicA")][30:]
+        assert again == list(range(saved, 30)), "delivered again, in order, none lost"
+        assert len(again) <= 10
 
 
 async def _advance(clock: ManualClock, seconds: float, broker: Broker | None = None) -> None:
@@ -254,50 +242,43 @@ def _saved(path: Path) -> dict[int, int]:
     return DelayOffsetTable.decode(path.read_bytes()).offset_table if path.exists() else {}
 
 
-def test_progress_is_saved_only_behind_the_log_that_has_the_messages(tmp_path: Path) -> None:
+async def test_progress_is_saved_only_behind_the_log_that_has_the_messages(tmp_path: Path) -> None:
     """Else a power cut between the two takes the delivered message and keeps the progress."""
+    clock = ManualClock()
+    disk = FakeDisk(now_ms=clock.now_ms)
+    async with running_broker(tmp_path, clock, disk) as broker, Peer.of(broker) as peer:
+        await peer.send("TopicA", properties={"DELAY": "1"})
+        await _advance(clock, 9.5)
+        assert broker.delays.offsets == {1: 1}
+        path = tmp_path / "store/config/delayOffset.json"
+        flushing, flush_may_end = threading.Event(), threading.Event()
 
-    async def main() -> None:
-        clock = ManualClock()
-        disk = FakeDisk(now_ms=clock.now_ms)
-        async with running_broker(tmp_path, clock, disk) as broker, Peer.of(broker) as peer:
-            await peer.send("TopicA", properties={"DELAY": "1"})
-            await _advance(clock, 9.5)
-            assert broker.delays.offsets == {1: 1}
-            path = tmp_path / "store/config/delayOffset.json"
-            flushing, flush_may_end = threading.Event(), threading.Event()
+        def stall(operation: str, on: str) -> None:
+            if operation == "sync" and "commitlog" in on:
+                flushing.set()
+                flush_may_end.wait(20)
 
-            def stall(operation: str, on: str) -> None:
-                if operation == "sync" and "commitlog" in on:
-                    flushing.set()
-                    flush_may_end.wait(20)
-
-            disk.on_call = stall
-            await _advance(clock, 1)
-            await until(flushing.is_set)
-            assert _saved(path) == {}, "nothing is saved while the log is being flushed"
-            flush_may_end.set()
-            await until(lambda: _saved(path) == {1: 1})
-            assert broker.store.log.flushed_offset == broker.store.log.max_offset
-
-    run(main())
+        disk.on_call = stall
+        await _advance(clock, 1)
+        await until(flushing.is_set)
+        assert _saved(path) == {}, "nothing is saved while the log is being flushed"
+        flush_may_end.set()
+        await until(lambda: _saved(path) == {1: 1})
+        assert broker.store.log.flushed_offset == broker.store.log.max_offset
 
 
-def test_a_clean_stop_saves_all_progress(tmp_path: Path) -> None:
-    async def main() -> None:
-        clock = ManualClock()
-        async with running_broker(tmp_path, clock) as broker, Peer.of(broker) as peer:
-            await peer.send("TopicA", properties={"DELAY": "1"})
-            await _advance(clock, 2.2)
-            assert len(stored(broker, "TopicA")) == 1
-        async with running_broker(tmp_path, clock) as broker:
-            assert broker.delays.offsets == {1: 1}
-            await _advance(clock, 3)
-            assert len(stored(broker, "TopicA")) == 1
-        content = json.loads((tmp_path / "store/config/delayOffset.json").read_text().replace("1:", '"1":'))
-        assert content["offsetTable"] == {"1": 1}
-
-    run(main())
+async def test_a_clean_stop_saves_all_progress(tmp_path: Path) -> None:
+    clock = ManualClock()
+    async with running_broker(tmp_path, clock) as broker, Peer.of(broker) as peer:
+        await peer.send("TopicA", properties={"DELAY": "1"})
+        await _advance(clock, 2.2)
+        assert len(stored(broker, "TopicA")) == 1
+    async with running_broker(tmp_path, clock) as broker:
+        assert broker.delays.offsets == {1: 1}
+        await _advance(clock, 3)
+        assert len(stored(broker, "TopicA")) == 1
+    content = json.loads((tmp_path / "store/config/delayOffset.json").read_text().replace("1:", '"1":'))
+    assert content["offsetTable"] == {"1": 1}
 
 
 # On the way out
@@ -336,30 +317,24 @@ def test_a_thousand_messages_of_three_levels_are_in_time_and_in_order(tmp_path: 
 
 
 @pytest.mark.mission("DE-04", "BS-01")
-def test_a_broker_that_is_not_the_master_delivers_nothing(tmp_path: Path) -> None:
-    async def main() -> None:
-        clock = ManualClock()
-        async with running_broker(tmp_path, clock) as broker, Peer.of(broker) as peer:
-            await peer.send("TopicA", properties={"DELAY": "1"})
-        async with running_broker(tmp_path, clock, brokerRole="SLAVE", brokerId=1) as broker:
-            await _advance(clock, 5)
-            assert stored(broker, "TopicA") == []
-        async with running_broker(tmp_path, clock) as broker:
-            await _advance(clock, 1.2)
-            assert len(stored(broker, "TopicA")) == 1
-
-    run(main())
+async def test_a_broker_that_is_not_the_master_delivers_nothing(tmp_path: Path) -> None:
+    clock = ManualClock()
+    async with running_broker(tmp_path, clock) as broker, Peer.of(broker) as peer:
+        await peer.send("TopicA", properties={"DELAY": "1"})
+    async with running_broker(tmp_path, clock, brokerRole="SLAVE", brokerId=1) as broker:
+        await _advance(clock, 5)
+        assert stored(broker, "TopicA") == []
+    async with running_broker(tmp_path, clock) as broker:
+        await _advance(clock, 1.2)
+        assert len(stored(broker, "TopicA")) == 1
 
 
-def test_a_large_backlog_is_delivered_without_waiting_for_the_next_round(tmp_path: Path) -> None:
-    async def main() -> None:
-        clock = ManualClock()
-        async with running_broker(tmp_path, clock) as broker, Peer.of(broker) as peer:
-            await asyncio.gather(*(peer.send("TopicA", properties={"DELAY": "1"}) for _ in range(1500)))
-            clock.advance(1.1)
-            await until(lambda: broker.store.queue_bounds("TopicA", 0)[1] == 1500)
-
-    run(main())
+async def test_a_large_backlog_is_delivered_without_waiting_for_the_next_round(tmp_path: Path) -> None:
+    clock = ManualClock()
+    async with running_broker(tmp_path, clock) as broker, Peer.of(broker) as peer:
+        await asyncio.gather(*(peer.send("TopicA", properties={"DELAY": "1"}) for _ in range(1500)))
+        clock.advance(1.1)
+        await until(lambda: broker.store.queue_bounds("TopicA", 0)[1] == 1500)
 
 
 class RefusingStore:

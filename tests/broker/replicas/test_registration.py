@@ -18,7 +18,6 @@ from cometmq.wire.command import Command, reply
 from cometmq.wire.hashing import crc31
 from cometmq.wire.headers import QueryDataVersionResponse, RegisterBroker
 from tests.nameserver.support import nameserver, route
-from tests.support.aio import run
 from tests.support.brokers import Peer, add_topic, running_broker, until_routed
 from tests.support.net import RawPeer, until
 
@@ -92,58 +91,49 @@ async def advance(clock: ManualClock, broker: Broker, names: RecordingNames, sec
         ({"disappearTimeAfterStart": 60_000}, 0, [70, 100]),
     ],
 )
-def test_registrations_come_at_the_start_and_by_the_clock(
+async def test_registrations_come_at_the_start_and_by_the_clock(
     tmp_path: Path, settings: dict[str, object], at_start: int, seconds: list[int]
 ) -> None:
-    async def main() -> None:
-        clock = ManualClock()
-        async with recording() as names:
-            async with running_broker(tmp_path, clock, namesrvAddr=names.address, **settings) as broker:
-                assert names.count(Request.REGISTER_BROKER) == at_start
-                assert await advance(clock, broker, names, 100) == seconds
-            assert names.told[-1].code == Request.UNREGISTER_BROKER
-
-    run(main())
+    clock = ManualClock()
+    async with recording() as names:
+        async with running_broker(tmp_path, clock, namesrvAddr=names.address, **settings) as broker:
+            assert names.count(Request.REGISTER_BROKER) == at_start
+            assert await advance(clock, broker, names, 100) == seconds
+        assert names.told[-1].code == Request.UNREGISTER_BROKER
 
 
-def test_before_its_time_not_even_a_new_topic_makes_the_broker_known(tmp_path: Path) -> None:
-    async def main() -> None:
-        clock = ManualClock()
-        async with (
-            recording() as names,
-            running_broker(tmp_path, clock, namesrvAddr=names.address, disappearTimeAfterStart=60_000) as broker,
-            Peer.of(broker) as peer,
-        ):
-            await peer.send("T_new")
-            await broker.settled()
-            assert names.told == []
-
-    run(main())
+async def test_before_its_time_not_even_a_new_topic_makes_the_broker_known(tmp_path: Path) -> None:
+    clock = ManualClock()
+    async with (
+        recording() as names,
+        running_broker(tmp_path, clock, namesrvAddr=names.address, disappearTimeAfterStart=60_000) as broker,
+        Peer.of(broker) as peer,
+    ):
+        await peer.send("T_new")
+        await broker.settled()
+        assert names.told == []
 
 
 @pytest.mark.mission("BS-02")
-def test_one_name_server_that_fails_does_not_stop_the_others(tmp_path: Path) -> None:
-    async def main() -> None:
-        clock = ManualClock()
-        async with recording() as dead, recording() as hanging, recording() as refusing, recording() as healthy:
-            await dead.server.stop()
-            hanging.may_answer.clear()
-            refusing.code = 1
-            addresses = ";".join(it.address for it in (dead, hanging, refusing, healthy))
-            broker_task = asyncio.create_task(_serve_until(tmp_path, clock, addresses, stop := asyncio.Event()))
-            await until(lambda: healthy.count(Request.REGISTER_BROKER) == 1)
-            await until(lambda: hanging.count(Request.REGISTER_BROKER) == 1)
-            clock.advance(25)  # the hanging one has had its 24 s
-            await until(lambda: healthy.count(Request.REGISTER_BROKER) >= 2)
-            clock.advance(30)
-            await until(lambda: healthy.count(Request.REGISTER_BROKER) >= 3)
-            await until(lambda: refusing.count(Request.REGISTER_BROKER) >= 3)
-            hanging.may_answer.set()
-            stop.set()
-            await broker_task
-            assert healthy.told[-1].code == Request.UNREGISTER_BROKER
-
-    run(main())
+async def test_one_name_server_that_fails_does_not_stop_the_others(tmp_path: Path) -> None:
+    clock = ManualClock()
+    async with recording() as dead, recording() as hanging, recording() as refusing, recording() as healthy:
+        await dead.server.stop()
+        hanging.may_answer.clear()
+        refusing.code = 1
+        addresses = ";".join(it.address for it in (dead, hanging, refusing, healthy))
+        broker_task = asyncio.create_task(_serve_until(tmp_path, clock, addresses, stop := asyncio.Event()))
+        await until(lambda: healthy.count(Request.REGISTER_BROKER) == 1)
+        await until(lambda: hanging.count(Request.REGISTER_BROKER) == 1)
+        clock.advance(25)  # the hanging one has had its 24 s
+        await until(lambda: healthy.count(Request.REGISTER_BROKER) >= 2)
+        clock.advance(30)
+        await until(lambda: healthy.count(Request.REGISTER_BROKER) >= 3)
+        await until(lambda: refusing.count(Request.REGISTER_BROKER) >= 3)
+        hanging.may_answer.set()
+        stop.set()
+        await broker_task
+        assert healthy.told[-1].code == Request.UNREGISTER_BROKER
 
 
 async def _serve_until(directory: Path, clock: ManualClock, addresses: str, stop: asyncio.Event) -> None:
@@ -151,134 +141,109 @@ async def _serve_until(directory: Path, clock: ManualClock, addresses: str, stop
         await stop.wait()
 
 
-def test_a_registration_says_who_where_and_what(tmp_path: Path) -> None:
-    async def main() -> None:
-        settings = {"brokerName": "b", "brokerClusterName": "c", "brokerIP2": "192.0.2.7"}
-        async with (
-            recording() as names,
-            running_broker(tmp_path, namesrvAddr=names.address, **settings) as broker,
-        ):
-            (command,) = names.told
-            header = RegisterBroker.decode(command.ext)
-            assert (header.broker_name, header.cluster_name, header.broker_id) == ("b", "c", 0)
-            assert header.broker_addr == broker.address == f"127.0.0.1:{broker.port}"
-            assert header.ha_server_addr == f"192.0.2.7:{broker.port + 1}"
-            assert header.body_crc32 == crc31(command.body)
-            body = RegisterBrokerBody.decode(command.body)
-            assert body.topics.topic_config_table == broker.topics.table
-            assert body.topics.data_version == broker.topics.data_version
-
-    run(main())
+async def test_a_registration_says_who_where_and_what(tmp_path: Path) -> None:
+    settings = {"brokerName": "b", "brokerClusterName": "c", "brokerIP2": "192.0.2.7"}
+    async with (
+        recording() as names,
+        running_broker(tmp_path, namesrvAddr=names.address, **settings) as broker,
+    ):
+        (command,) = names.told
+        header = RegisterBroker.decode(command.ext)
+        assert (header.broker_name, header.cluster_name, header.broker_id) == ("b", "c", 0)
+        assert header.broker_addr == broker.address == f"127.0.0.1:{broker.port}"
+        assert header.ha_server_addr == f"192.0.2.7:{broker.port + 1}"
+        assert header.body_crc32 == crc31(command.body)
+        body = RegisterBrokerBody.decode(command.body)
+        assert body.topics.topic_config_table == broker.topics.table
+        assert body.topics.data_version == broker.topics.data_version
 
 
-def test_a_changed_topic_is_told_alone_and_a_deleted_one_by_telling_all(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with recording() as names, running_broker(tmp_path, namesrvAddr=names.address) as broker:
-            add_topic(broker, "T_a")
-            await broker.nameservers.told()
-            add_topic(broker, "T_b")
-            await broker.nameservers.told()
-            broker.topics.delete("T_a")
-            await broker.nameservers.told()
-            assert names.registrations == [set(), {"T_a"}, {"T_b"}, {"T_b"}]
-
-    run(main())
+async def test_a_changed_topic_is_told_alone_and_a_deleted_one_by_telling_all(tmp_path: Path) -> None:
+    async with recording() as names, running_broker(tmp_path, namesrvAddr=names.address) as broker:
+        add_topic(broker, "T_a")
+        await broker.nameservers.told()
+        add_topic(broker, "T_b")
+        await broker.nameservers.told()
+        broker.topics.delete("T_a")
+        await broker.nameservers.told()
+        assert names.registrations == [set(), {"T_a"}, {"T_b"}, {"T_b"}]
 
 
-def test_what_changes_during_a_registration_is_gathered_for_one_more(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with recording() as names, running_broker(tmp_path, namesrvAddr=names.address) as broker:
-            names.may_answer.clear()
-            for number in range(20):
-                add_topic(broker, f"T_{number}")
-                await asyncio.sleep(0)
-            await until(lambda: names.count(Request.REGISTER_BROKER) == 2)
-            names.may_answer.set()
-            await broker.nameservers.told()
-            told = names.registrations[1:]
-            assert len(told) == 2
-            assert told[0] | told[1] == {f"T_{number}" for number in range(20)}
-
-    run(main())
+async def test_what_changes_during_a_registration_is_gathered_for_one_more(tmp_path: Path) -> None:
+    async with recording() as names, running_broker(tmp_path, namesrvAddr=names.address) as broker:
+        names.may_answer.clear()
+        for number in range(20):
+            add_topic(broker, f"T_{number}")
+            await asyncio.sleep(0)
+        await until(lambda: names.count(Request.REGISTER_BROKER) == 2)
+        names.may_answer.set()
+        await broker.nameservers.told()
+        told = names.registrations[1:]
+        assert len(told) == 2
+        assert told[0] | told[1] == {f"T_{number}" for number in range(20)}
 
 
-def test_after_a_failure_the_whole_table_is_told(tmp_path: Path) -> None:
+async def test_after_a_failure_the_whole_table_is_told(tmp_path: Path) -> None:
     """A name server that lost everything refuses a broker that begins with one topic."""
-
-    async def main() -> None:
-        async with recording() as names, running_broker(tmp_path, namesrvAddr=names.address) as broker:
-            names.code = 1
-            add_topic(broker, "T_a")
-            await broker.nameservers.told()
-            names.code = 0
-            add_topic(broker, "T_b")
-            await broker.nameservers.told()
-            assert names.registrations == [set(), {"T_a"}, {"T_a", "T_b"}]
-
-    run(main())
+    async with recording() as names, running_broker(tmp_path, namesrvAddr=names.address) as broker:
+        names.code = 1
+        add_topic(broker, "T_a")
+        await broker.nameservers.told()
+        names.code = 0
+        add_topic(broker, "T_b")
+        await broker.nameservers.told()
+        assert names.registrations == [set(), {"T_a"}, {"T_a", "T_b"}]
 
 
-def test_without_force_only_a_name_server_that_knows_another_version_is_told(tmp_path: Path) -> None:
-    async def main() -> None:
-        clock = ManualClock()
-        async with (
-            recording() as names,
-            running_broker(tmp_path, clock, namesrvAddr=names.address, forceRegister=False) as broker,
-        ):
-            assert (names.count(Request.QUERY_DATA_VERSION), names.count(Request.REGISTER_BROKER)) == (1, 1)
-            names.known = broker.topics.data_version
-            assert await advance(clock, broker, names, 10) == []
-            assert names.count(Request.QUERY_DATA_VERSION) == 2
-            names.known = None
-            assert await advance(clock, broker, names, 30) == [30]
-
-    run(main())
+async def test_without_force_only_a_name_server_that_knows_another_version_is_told(tmp_path: Path) -> None:
+    clock = ManualClock()
+    async with (
+        recording() as names,
+        running_broker(tmp_path, clock, namesrvAddr=names.address, forceRegister=False) as broker,
+    ):
+        assert (names.count(Request.QUERY_DATA_VERSION), names.count(Request.REGISTER_BROKER)) == (1, 1)
+        names.known = broker.topics.data_version
+        assert await advance(clock, broker, names, 10) == []
+        assert names.count(Request.QUERY_DATA_VERSION) == 2
+        names.known = None
+        assert await advance(clock, broker, names, 30) == [30]
 
 
-def test_topics_that_the_name_server_lists_as_ordered_become_ordered(tmp_path: Path) -> None:
-    async def main() -> None:
-        clock = ManualClock()
-        async with recording() as names, running_broker(tmp_path, clock, namesrvAddr=names.address) as broker:
-            add_topic(broker, "T_a")
-            await broker.nameservers.told()
-            names.ordered = {"T_a": "broker-a:4"}
-            await advance(clock, broker, names, 10)
-            await until(lambda: broker.topics.is_ordered("T_a"))
-            await broker.nameservers.told()
-            assert names.registrations[-1] == {"T_a"}
-
-    run(main())
+async def test_topics_that_the_name_server_lists_as_ordered_become_ordered(tmp_path: Path) -> None:
+    clock = ManualClock()
+    async with recording() as names, running_broker(tmp_path, clock, namesrvAddr=names.address) as broker:
+        add_topic(broker, "T_a")
+        await broker.nameservers.told()
+        names.ordered = {"T_a": "broker-a:4"}
+        await advance(clock, broker, names, 10)
+        await until(lambda: broker.topics.is_ordered("T_a"))
+        await broker.nameservers.told()
+        assert names.registrations[-1] == {"T_a"}
 
 
-def test_a_broker_without_a_permission_has_no_topic_with_it(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with recording() as names, running_broker(tmp_path, namesrvAddr=names.address) as broker:
-            await broker.change_config(b"brokerPermission=4")
-            await broker.nameservers.told()
-            body = RegisterBrokerBody.decode(names.told[-1].body)
-            perms = {topic.perm for topic in body.topics.topic_config_table.values()}
-            assert perms <= {0, 4}
-            assert broker.topics.table["TBW102"].perm == 7, "its own table is as it was"
-
-    run(main())
+async def test_a_broker_without_a_permission_has_no_topic_with_it(tmp_path: Path) -> None:
+    async with recording() as names, running_broker(tmp_path, namesrvAddr=names.address) as broker:
+        await broker.change_config(b"brokerPermission=4")
+        await broker.nameservers.told()
+        body = RegisterBrokerBody.decode(names.told[-1].body)
+        perms = {topic.perm for topic in body.topics.topic_config_table.values()}
+        assert perms <= {0, 4}
+        assert broker.topics.table["TBW102"].perm == 7, "its own table is as it was"
 
 
-def test_a_name_server_that_was_away_knows_the_broker_after_the_next_registration(tmp_path: Path) -> None:
-    async def main() -> None:
-        clock = ManualClock()
-        async with nameserver(tmp_path / "n1") as names:
-            port = names.port
-            broker_task = asyncio.create_task(_serve_until(tmp_path, clock, names.address, stop := asyncio.Event()))
-            async with RawPeer.connected(port) as asking:
-                await until_routed(asking, "TBW102")
-        clock.advance(10)
-        await asyncio.sleep(0.05)
-        async with nameserver(tmp_path / "n2", listenPort=str(port)), RawPeer.connected(port) as asking:
-            assert await route(asking, "TBW102") is None
-            clock.advance(30)
+async def test_a_name_server_that_was_away_knows_the_broker_after_the_next_registration(tmp_path: Path) -> None:
+    clock = ManualClock()
+    async with nameserver(tmp_path / "n1") as names:
+        port = names.port
+        broker_task = asyncio.create_task(_serve_until(tmp_path, clock, names.address, stop := asyncio.Event()))
+        async with RawPeer.connected(port) as asking:
             await until_routed(asking, "TBW102")
-            stop.set()
-            await broker_task
-            assert await route(asking, "TBW102") is None, "a stop is told at once"
-
-    run(main())
+    clock.advance(10)
+    await asyncio.sleep(0.05)
+    async with nameserver(tmp_path / "n2", listenPort=str(port)), RawPeer.connected(port) as asking:
+        assert await route(asking, "TBW102") is None
+        clock.advance(30)
+        await until_routed(asking, "TBW102")
+        stop.set()
+        await broker_task
+        assert await route(asking, "TBW102") is None, "a stop is told at once"

@@ -204,78 +204,66 @@ def test_pulls_wait_at_a_replica_without_master_and_are_sent_to_it_when_it_is_ba
     run(scene(), timeout_s=60)
 
 
-def test_a_replica_sends_readers_to_its_master_unless_that_sent_them(tmp_path: Path) -> None:
-    async def scene() -> None:
-        async with running_group(tmp_path) as group, Peer.of(group.master) as peer, Peer.of(group.replica) as other:
-            await peer.send("TopicA", b"one")
-            await until(lambda: group.is_even and group.replica.store.queue_bounds("TopicA", 0) == (0, 1))
-            await follow_now(group.replica)
-            for asked, active in ((peer, "true"), (other, "false")):
-                figures = KVTable.decode((await asked.call(Request.GET_BROKER_RUNTIME_INFO)).body).table
-                assert figures["brokerActive"] == active
-            found = await other.pull("TopicA", group="g")
-            assert (found.code, found.ext["suggestWhichBrokerId"]) == (0, "0")
-            nothing = await other.pull("TopicA", offset=1, group="g", suspend_ms=20_000)
-            assert (nothing.code, nothing.ext["suggestWhichBrokerId"]) == (Response.PULL_RETRY_IMMEDIATELY, "0")
-            beyond = await other.pull("TopicA", offset=9, group="g")
-            assert (beyond.code, beyond.ext["suggestWhichBrokerId"]) == (Response.PULL_RETRY_IMMEDIATELY, "0")
-
-    run(scene())
+async def test_a_replica_sends_readers_to_its_master_unless_that_sent_them(tmp_path: Path) -> None:
+    async with running_group(tmp_path) as group, Peer.of(group.master) as peer, Peer.of(group.replica) as other:
+        await peer.send("TopicA", b"one")
+        await until(lambda: group.is_even and group.replica.store.queue_bounds("TopicA", 0) == (0, 1))
+        await follow_now(group.replica)
+        for asked, active in ((peer, "true"), (other, "false")):
+            figures = KVTable.decode((await asked.call(Request.GET_BROKER_RUNTIME_INFO)).body).table
+            assert figures["brokerActive"] == active
+        found = await other.pull("TopicA", group="g")
+        assert (found.code, found.ext["suggestWhichBrokerId"]) == (0, "0")
+        nothing = await other.pull("TopicA", offset=1, group="g", suspend_ms=20_000)
+        assert (nothing.code, nothing.ext["suggestWhichBrokerId"]) == (Response.PULL_RETRY_IMMEDIATELY, "0")
+        beyond = await other.pull("TopicA", offset=9, group="g")
+        assert (beyond.code, beyond.ext["suggestWhichBrokerId"]) == (Response.PULL_RETRY_IMMEDIATELY, "0")
 
 
-def test_a_replica_that_cannot_begin_its_duties_tries_again(tmp_path: Path) -> None:
-    async def scene() -> None:
-        async with nameserver(tmp_path) as names:
-            common = {"namesrvAddr": names.address, **ACTING, **BRISK}
-            async with running_broker(tmp_path / "replica", **replica(**common)) as alone:
-                real, tries = alone.duties.open, []
+async def test_a_replica_that_cannot_begin_its_duties_tries_again(tmp_path: Path) -> None:
+    async with nameserver(tmp_path) as names:
+        common = {"namesrvAddr": names.address, **ACTING, **BRISK}
+        async with running_broker(tmp_path / "replica", **replica(**common)) as alone:
+            real, tries = alone.duties.open, []
 
-                def fail_twice() -> None:
-                    tries.append(1)
-                    if len(tries) < 3:
-                        raise OSError("no space for a wheel")
-                    real()
+            def fail_twice() -> None:
+                tries.append(1)
+                if len(tries) < 3:
+                    raise OSError("no space for a wheel")
+                real()
 
-                alone.duties.open = fail_twice  # type: ignore[method-assign]
-                await until(lambda: alone.membership.is_acting)
-                assert len(tries) == 3
-
-    run(scene())
+            alone.duties.open = fail_twice  # type: ignore[method-assign]
+            await until(lambda: alone.membership.is_acting)
+            assert len(tries) == 3
 
 
-def test_a_master_that_is_silent_counts_as_gone(tmp_path: Path) -> None:
-    async def scene() -> None:
-        clock = ManualClock()
-        async with running_broker(tmp_path / "replica", clock, **replica()) as alone:
-            alone.following.follow("127.0.0.1:3")
-            seen = [alone.membership.is_master_alive]
-            for _ in range(11):
-                clock.advance(1)
-                seen.append(alone.membership.is_master_alive)
-            assert (seen[0], seen[-1]) == (True, False)
-            await until(lambda: alone.following._running is None)
-
-    run(scene())
+async def test_a_master_that_is_silent_counts_as_gone(tmp_path: Path) -> None:
+    clock = ManualClock()
+    async with running_broker(tmp_path / "replica", clock, **replica()) as alone:
+        alone.following.follow("127.0.0.1:3")
+        seen = [alone.membership.is_master_alive]
+        for _ in range(11):
+            clock.advance(1)
+            seen.append(alone.membership.is_master_alive)
+        assert (seen[0], seen[-1]) == (True, False)
+        await until(lambda: alone.following._running is None)
 
 
-def test_a_replica_that_has_a_master_is_not_led_away(tmp_path: Path) -> None:
-    async def scene() -> None:
-        async with running_group(tmp_path, **ACTING, **BRISK) as group, Peer.of(group.replica) as stranger:
-            follower = group.replica.replication.follower
-            assert follower is not None
-            await until(lambda: follower.is_connected)
-            address = follower.address
-            answer = await stranger.call(Request.EXCHANGE_BROKER_HA_INFO, masterHaAddress="127.0.0.1:1")
-            assert answer.code == 0
-            assert follower.address == address
-            asked = await stranger.call(Request.EXCHANGE_BROKER_HA_INFO)
-            assert "masterHaAddress" not in asked.ext
-            async with Peer.of(group.master) as peer:
-                told = await peer.call(Request.EXCHANGE_BROKER_HA_INFO)
-                assert told.ext["masterHaAddress"] == address
-                assert told.ext["masterAddress"] == group.master.address
-
-    run(scene())
+async def test_a_replica_that_has_a_master_is_not_led_away(tmp_path: Path) -> None:
+    async with running_group(tmp_path, **ACTING, **BRISK) as group, Peer.of(group.replica) as stranger:
+        follower = group.replica.replication.follower
+        assert follower is not None
+        await until(lambda: follower.is_connected)
+        address = follower.address
+        answer = await stranger.call(Request.EXCHANGE_BROKER_HA_INFO, masterHaAddress="127.0.0.1:1")
+        assert answer.code == 0
+        assert follower.address == address
+        asked = await stranger.call(Request.EXCHANGE_BROKER_HA_INFO)
+        assert "masterHaAddress" not in asked.ext
+        async with Peer.of(group.master) as peer:
+            told = await peer.call(Request.EXCHANGE_BROKER_HA_INFO)
+            assert told.ext["masterHaAddress"] == address
+            assert told.ext["masterAddress"] == group.master.address
 
 
 def test_a_replica_may_be_asked_to_act_only_with_settings_that_fit(tmp_path: Path) -> None:

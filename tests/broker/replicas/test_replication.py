@@ -91,193 +91,166 @@ def test_a_replica_has_the_bytes_of_its_master(tmp_path: Path, loop: Callable[[]
 
 
 @pytest.mark.mission("HA-04")
-def test_a_replica_catches_up_with_a_restarted_master_without_help(tmp_path: Path) -> None:
-    async def scene() -> None:
-        clock = ManualClock()  # of the replica, which waits 5 s before it tries again
-        async with running_broker(tmp_path / "m") as master:
-            ports = {"listenPort": master.port}
-            settings = replica_of(master)
-            replica = Broker(broker_settings(tmp_path / "r", **settings), clock)
-            await replica.start()
-            clock.advance(0)
-            async with Peer.of(master) as peer:
-                await peer.send("TopicA", b"before")
-                await until(lambda: replica.store.log.max_offset == master.store.log.max_offset > 0)
-        assert replica.replication.follower is not None
-        follower = replica.replication.follower
-        await until(lambda: not follower.is_connected)
-        async with running_broker(tmp_path / "m", **ports) as master, Peer.of(master) as peer:
-            await peer.send("TopicA", b"after")
-            clock.advance(4.9)
-            await settle()
-            assert not follower.is_connected
-            clock.advance(0.1)
-            await until(lambda: replica.store.log.max_offset == master.store.log.max_offset)
-            assert log_bytes(replica) == log_bytes(master)
-            assert [message.body for message in stored(replica, "TopicA")] == [b"before", b"after"]
-            await replica.stop()
-
-    run(scene())
+async def test_a_replica_catches_up_with_a_restarted_master_without_help(tmp_path: Path) -> None:
+    clock = ManualClock()  # of the replica, which waits 5 s before it tries again
+    async with running_broker(tmp_path / "m") as master:
+        ports = {"listenPort": master.port}
+        settings = replica_of(master)
+        replica = Broker(broker_settings(tmp_path / "r", **settings), clock)
+        await replica.start()
+        clock.advance(0)
+        async with Peer.of(master) as peer:
+            await peer.send("TopicA", b"before")
+            await until(lambda: replica.store.log.max_offset == master.store.log.max_offset > 0)
+    assert replica.replication.follower is not None
+    follower = replica.replication.follower
+    await until(lambda: not follower.is_connected)
+    async with running_broker(tmp_path / "m", **ports) as master, Peer.of(master) as peer:
+        await peer.send("TopicA", b"after")
+        clock.advance(4.9)
+        await settle()
+        assert not follower.is_connected
+        clock.advance(0.1)
+        await until(lambda: replica.store.log.max_offset == master.store.log.max_offset)
+        assert log_bytes(replica) == log_bytes(master)
+        assert [message.body for message in stored(replica, "TopicA")] == [b"before", b"after"]
+        await replica.stop()
 
 
-def test_a_stopping_master_gives_its_replica_the_last_message(tmp_path: Path) -> None:
-    async def scene() -> None:
-        async with (
-            running_broker(tmp_path / "m") as master,
-            running_broker(tmp_path / "r", **replica_of(master)) as replica,
-            Peer.of(master) as peer,
-        ):
-            await until(lambda: master.replication.status().in_sync_slave_nums == 1)
-            await asyncio.gather(*(peer.send("TopicA", bytes(3000)) for _ in range(100)))
-            end = master.store.log.max_offset
-            await master.replication.stop()
-            assert replica.store.log.max_offset == end
-
-    run(scene())
+async def test_a_stopping_master_gives_its_replica_the_last_message(tmp_path: Path) -> None:
+    async with (
+        running_broker(tmp_path / "m") as master,
+        running_broker(tmp_path / "r", **replica_of(master)) as replica,
+        Peer.of(master) as peer,
+    ):
+        await until(lambda: master.replication.status().in_sync_slave_nums == 1)
+        await asyncio.gather(*(peer.send("TopicA", bytes(3000)) for _ in range(100)))
+        end = master.store.log.max_offset
+        await master.replication.stop()
+        assert replica.store.log.max_offset == end
 
 
 # Promises
 
 
 @pytest.mark.mission("HA-01")
-def test_a_sync_master_answers_when_a_replica_has_the_bytes(tmp_path: Path) -> None:
-    async def scene() -> None:
-        clock = ManualClock()
-        async with running_broker(tmp_path, clock, brokerRole="SYNC_MASTER") as master, Peer.of(master) as peer:
-            answer = await peer.send("TopicA", b"nobody has it")
-            assert answer.code == Response.SLAVE_NOT_AVAILABLE
-            async with Replica.of(master, master.store.log.max_offset) as replica:
-                before = master.store.log.max_offset
-                sending = asyncio.create_task(peer.send("TopicA", b"somebody has it"))
-                await until(lambda: master.store.log.max_offset > before)
-                replica.report(master.store.log.max_offset - 1)
-                clock.advance(2.9)
-                await settle()
-                assert not sending.done()
-                replica.report(master.store.log.max_offset)
-                assert (await sending).code == Response.SUCCESS
+async def test_a_sync_master_answers_when_a_replica_has_the_bytes(tmp_path: Path) -> None:
+    clock = ManualClock()
+    async with running_broker(tmp_path, clock, brokerRole="SYNC_MASTER") as master, Peer.of(master) as peer:
+        answer = await peer.send("TopicA", b"nobody has it")
+        assert answer.code == Response.SLAVE_NOT_AVAILABLE
+        async with Replica.of(master, master.store.log.max_offset) as replica:
+            before = master.store.log.max_offset
+            sending = asyncio.create_task(peer.send("TopicA", b"somebody has it"))
+            await until(lambda: master.store.log.max_offset > before)
+            replica.report(master.store.log.max_offset - 1)
+            clock.advance(2.9)
+            await settle()
+            assert not sending.done()
+            replica.report(master.store.log.max_offset)
+            assert (await sending).code == Response.SUCCESS
 
-                before = master.store.log.max_offset
-                sending = asyncio.create_task(peer.send("TopicA", b"the replica is frozen"))
-                await until(lambda: master.store.log.max_offset > before)
-                clock.advance(2.9)
-                await settle()
-                assert not sending.done()
-                clock.advance(0.1)
-                assert (await sending).code == Response.FLUSH_SLAVE_TIMEOUT
-            assert len(stored(master, "TopicA")) == 3
-
-    run(scene())
+            before = master.store.log.max_offset
+            sending = asyncio.create_task(peer.send("TopicA", b"the replica is frozen"))
+            await until(lambda: master.store.log.max_offset > before)
+            clock.advance(2.9)
+            await settle()
+            assert not sending.done()
+            clock.advance(0.1)
+            assert (await sending).code == Response.FLUSH_SLAVE_TIMEOUT
+        assert len(stored(master, "TopicA")) == 3
 
 
-def test_a_message_that_does_not_wait_is_answered_at_once(tmp_path: Path) -> None:
-    async def scene() -> None:
-        async with running_broker(tmp_path, brokerRole="SYNC_MASTER") as master, Peer.of(master) as peer:
-            assert (await peer.send("TopicA", b"x", properties={"WAIT": "false"})).code == Response.SUCCESS
-
-    run(scene())
+async def test_a_message_that_does_not_wait_is_answered_at_once(tmp_path: Path) -> None:
+    async with running_broker(tmp_path, brokerRole="SYNC_MASTER") as master, Peer.of(master) as peer:
+        assert (await peer.send("TopicA", b"x", properties={"WAIT": "false"})).code == Response.SUCCESS
 
 
-def test_an_async_master_answers_at_once(tmp_path: Path) -> None:
-    async def scene() -> None:
-        async with running_broker(tmp_path) as master, Peer.of(master) as peer, Replica.of(master):
-            assert (await peer.send("TopicA", b"x")).code == Response.SUCCESS
-
-    run(scene())
+async def test_an_async_master_answers_at_once(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as master, Peer.of(master) as peer, Replica.of(master):
+        assert (await peer.send("TopicA", b"x")).code == Response.SUCCESS
 
 
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
-def test_a_sync_master_and_a_replica_keep_their_promise_together(tmp_path: Path, flush: str) -> None:
-    async def scene() -> None:
-        settings = {"brokerRole": "SYNC_MASTER", "flushDiskType": flush}
-        async with (
-            running_broker(tmp_path / "m", **settings) as master,
-            running_broker(tmp_path / "r", **replica_of(master)) as replica,
-            Peer.of(master) as peer,
-        ):
-            await until(lambda: master.replication.status().in_sync_slave_nums == 1)
-            answers = await asyncio.gather(*(peer.send("TopicA", b"%d" % number) for number in range(200)))
-            assert {answer.code for answer in answers} == {Response.SUCCESS}
-            # All of them were on the replica's disk before they were acked.
-            assert replica.store.log.flushed_offset == master.store.log.max_offset
-            await until(lambda: len(stored(replica, "TopicA")) == 200)
-
-    run(scene())
+async def test_a_sync_master_and_a_replica_keep_their_promise_together(tmp_path: Path, flush: str) -> None:
+    settings = {"brokerRole": "SYNC_MASTER", "flushDiskType": flush}
+    async with (
+        running_broker(tmp_path / "m", **settings) as master,
+        running_broker(tmp_path / "r", **replica_of(master)) as replica,
+        Peer.of(master) as peer,
+    ):
+        await until(lambda: master.replication.status().in_sync_slave_nums == 1)
+        answers = await asyncio.gather(*(peer.send("TopicA", b"%d" % number) for number in range(200)))
+        assert {answer.code for answer in answers} == {Response.SUCCESS}
+        # All of them were on the replica's disk before they were acked.
+        assert replica.store.log.flushed_offset == master.store.log.max_offset
+        await until(lambda: len(stored(replica, "TopicA")) == 200)
 
 
 @pytest.mark.mission("HA-07")
-def test_three_copies_wait_for_the_slower_replica(tmp_path: Path) -> None:
-    async def scene() -> None:
-        settings = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": 3, "slaveTimeout": 60_000}
-        async with (
-            running_broker(tmp_path, **settings) as master,
-            Peer.of(master) as peer,
-            Replica.of(master) as quick,
-            Replica.of(master) as slow,
-        ):
-            sending = asyncio.create_task(peer.send("TopicA", b"three"))
-            await until(lambda: master.store.log.max_offset)
-            end = master.store.log.max_offset
-            await peer.call(Request.UPDATE_BROKER_CONFIG, b"inSyncReplicas=2\n")
-            later = asyncio.create_task(peer.send("TopicA", b"two"))
-            await until(lambda: master.store.log.max_offset > end)
-            quick.report(master.store.log.max_offset)
-            assert (await later).code == Response.SUCCESS, "it must not wait for the one before it"
-            assert not sending.done()
-            slow.report(end)
-            assert (await sending).code == Response.SUCCESS
-
-    run(scene())
+async def test_three_copies_wait_for_the_slower_replica(tmp_path: Path) -> None:
+    settings = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": 3, "slaveTimeout": 60_000}
+    async with (
+        running_broker(tmp_path, **settings) as master,
+        Peer.of(master) as peer,
+        Replica.of(master) as quick,
+        Replica.of(master) as slow,
+    ):
+        sending = asyncio.create_task(peer.send("TopicA", b"three"))
+        await until(lambda: master.store.log.max_offset)
+        end = master.store.log.max_offset
+        await peer.call(Request.UPDATE_BROKER_CONFIG, b"inSyncReplicas=2\n")
+        later = asyncio.create_task(peer.send("TopicA", b"two"))
+        await until(lambda: master.store.log.max_offset > end)
+        quick.report(master.store.log.max_offset)
+        assert (await later).code == Response.SUCCESS, "it must not wait for the one before it"
+        assert not sending.done()
+        slow.report(end)
+        assert (await sending).code == Response.SUCCESS
 
 
 @pytest.mark.mission("HA-09")
-def test_a_message_that_cannot_have_enough_copies_is_not_stored(tmp_path: Path) -> None:
-    async def scene() -> None:
-        settings = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": 2, "minInSyncReplicas": 1}
-        async with running_broker(tmp_path, **settings) as master, Peer.of(master) as peer:
-            master.replication.act_as_masters(lambda: 1)
-            before = master.store.log.max_offset
-            answer = await peer.send("TopicA", b"refused")
-            assert answer.code == Response.SYSTEM_ERROR
-            assert answer.remark is not None
-            assert "2 copies are needed and 1 can be made" in answer.remark
-            assert master.store.log.max_offset == before
-            await peer.call(Request.UPDATE_BROKER_CONFIG, b"enableAutoInSyncReplicas=true\n")
-            assert (await peer.send("TopicA", b"taken")).code == Response.SUCCESS
-
-    run(scene())
+async def test_a_message_that_cannot_have_enough_copies_is_not_stored(tmp_path: Path) -> None:
+    settings = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": 2, "minInSyncReplicas": 1}
+    async with running_broker(tmp_path, **settings) as master, Peer.of(master) as peer:
+        master.replication.act_as_masters(lambda: 1)
+        before = master.store.log.max_offset
+        answer = await peer.send("TopicA", b"refused")
+        assert answer.code == Response.SYSTEM_ERROR
+        assert answer.remark is not None
+        assert "2 copies are needed and 1 can be made" in answer.remark
+        assert master.store.log.max_offset == before
+        await peer.call(Request.UPDATE_BROKER_CONFIG, b"enableAutoInSyncReplicas=true\n")
+        assert (await peer.send("TopicA", b"taken")).code == Response.SUCCESS
 
 
 # What operators see
 
 
 @pytest.mark.mission("HA-02")
-def test_the_status_tells_of_each_connection(tmp_path: Path) -> None:
-    async def scene() -> None:
-        async with running_broker(tmp_path / "m") as master, Peer.of(master) as peer:
-            await peer.send("TopicA", b"x")
-            async with running_broker(tmp_path / "a", **replica_of(master)) as first, Peer.of(first) as asker:
-                async with running_broker(tmp_path / "b", **replica_of(master, 2)) as second:
-                    await until(lambda: master.replication.status().in_sync_slave_nums == 2)
-                    end = master.store.log.max_offset
-                    await until(lambda: all(each.store.log.flushed_offset == end for each in (first, second)))
-                    status = await status_of(peer)
-                    assert status.master
-                    assert status.master_commit_log_max_offset == end
-                    assert [link.in_sync for link in status.ha_connection_info] == [True, True]
-                    tasks = len(asyncio.all_tasks())
-                    assert second.replication.follower is not None
-                    second.replication.follower.follow("")
-                    async with asyncio.timeout(10):  # by silence alone a connection ends after 20 s
-                        while len((await status_of(peer)).ha_connection_info) > 1:  # noqa: ASYNC110
-                            await asyncio.sleep(0.01)
-                    assert len(asyncio.all_tasks()) <= tasks
-                own = await status_of(asker)
-                assert not own.master
-                assert own.ha_client_runtime_info.max_offset == end
-                assert own.ha_client_runtime_info.master_addr == first.settings.store_options.ha_master_address
-
-    run(scene())
+async def test_the_status_tells_of_each_connection(tmp_path: Path) -> None:
+    async with running_broker(tmp_path / "m") as master, Peer.of(master) as peer:
+        await peer.send("TopicA", b"x")
+        async with running_broker(tmp_path / "a", **replica_of(master)) as first, Peer.of(first) as asker:
+            async with running_broker(tmp_path / "b", **replica_of(master, 2)) as second:
+                await until(lambda: master.replication.status().in_sync_slave_nums == 2)
+                end = master.store.log.max_offset
+                await until(lambda: all(each.store.log.flushed_offset == end for each in (first, second)))
+                status = await status_of(peer)
+                assert status.master
+                assert status.master_commit_log_max_offset == end
+                assert [link.in_sync for link in status.ha_connection_info] == [True, True]
+                tasks = len(asyncio.all_tasks())
+                assert second.replication.follower is not None
+                second.replication.follower.follow("")
+                async with asyncio.timeout(10):  # by silence alone a connection ends after 20 s
+                    while len((await status_of(peer)).ha_connection_info) > 1:  # noqa: ASYNC110
+                        await asyncio.sleep(0.01)
+                assert len(asyncio.all_tasks()) <= tasks
+            own = await status_of(asker)
+            assert not own.master
+            assert own.ha_client_runtime_info.max_offset == end
+            assert own.ha_client_runtime_info.master_addr == first.settings.store_options.ha_master_address
 
 
 def test_one_copy_on_a_sync_master_is_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -327,13 +300,10 @@ def test_settings_of_roles_and_replication(caplog: pytest.LogCaptureFixture) -> 
         live.load({"haTransferBatchSize": str(5 << 20)})
 
 
-def test_a_taken_port_is_named_with_the_setting(tmp_path: Path) -> None:
-    async def scene() -> None:
-        async with running_broker(tmp_path / "m") as master:
-            assert master.replication.listener is not None
-            port = master.replication.listener.port
-            other = Broker(broker_settings(tmp_path / "other", haListenPort=port))
-            with pytest.raises(StoreError, match=f"cannot listen for replicas on 127.0.0.1:{port}.*set haListenPort"):
-                await other.start()
-
-    run(scene())
+async def test_a_taken_port_is_named_with_the_setting(tmp_path: Path) -> None:
+    async with running_broker(tmp_path / "m") as master:
+        assert master.replication.listener is not None
+        port = master.replication.listener.port
+        other = Broker(broker_settings(tmp_path / "other", haListenPort=port))
+        with pytest.raises(StoreError, match=f"cannot listen for replicas on 127.0.0.1:{port}.*set haListenPort"):
+            await other.start()

@@ -22,47 +22,41 @@ from tests.support.brokers import Peer, add_topic, broker_settings, running_brok
 from tests.support.groups import follow_now, replica, running_group, until
 
 
-def test_a_replica_registers_with_its_id_and_finds_its_master(tmp_path: Path) -> None:
-    async def scene() -> None:
-        async with running_group(tmp_path) as group:
-            known = group.names.state.routes.brokers["broker-a"]
-            assert known.addresses == {0: group.master.address, 1: group.replica.address}
-            assert group.replica.following.master == group.master.address
-            follower = group.replica.replication.follower
-            assert follower is not None
-            await until(lambda: follower.is_connected)
-
-    run(scene())
+async def test_a_replica_registers_with_its_id_and_finds_its_master(tmp_path: Path) -> None:
+    async with running_group(tmp_path) as group:
+        known = group.names.state.routes.brokers["broker-a"]
+        assert known.addresses == {0: group.master.address, 1: group.replica.address}
+        assert group.replica.following.master == group.master.address
+        follower = group.replica.replication.follower
+        assert follower is not None
+        await until(lambda: follower.is_connected)
 
 
-def test_topics_groups_offsets_and_delays_are_those_of_the_master(tmp_path: Path) -> None:
-    async def scene() -> None:
-        async with running_broker(tmp_path / "m") as master, Peer.of(master) as peer:
-            add_topic(master, "TopicA", 7)
-            master.groups.update([SubscriptionGroupConfig(group_name="g", retry_max_times=3)])
-            master.groups.allow_reading("g", "TopicB", False)
-            for number in range(10):
-                await peer.send("TopicA", b"%d" % number)
-            master.offsets.commit("g", "TopicA", 0, 6, "")
-            master.request_modes.set(MessageRequestMode("g", "POP", 0, "TopicA"))
-            await peer.send("TopicA", b"later", properties={"DELAY": "1"})
-            master.delays.offsets[1] = 1
-            master.delays.confirm({1: 1})
-            async with following(tmp_path / "r", master) as copy:
-                await until(lambda: copy.offsets.query("g", "TopicA", 0) == 6)
-                assert copy.topics.table == master.topics.table
-                assert copy.topics.data_version == master.topics.data_version
-                assert copy.groups.table == master.groups.table
-                assert copy.groups.forbidden == master.groups.forbidden
-                assert copy.delays.offsets == {1: 1}
-                assert copy.request_modes.table == master.request_modes.table
-                await copy.settled()
-            restarted = Broker(broker_settings(tmp_path / "r", **replica()))
-            restarted._load_tables()
-            assert restarted.topics.table == master.topics.table
-            assert restarted.offsets.query("g", "TopicA", 0) == 6
-
-    run(scene())
+async def test_topics_groups_offsets_and_delays_are_those_of_the_master(tmp_path: Path) -> None:
+    async with running_broker(tmp_path / "m") as master, Peer.of(master) as peer:
+        add_topic(master, "TopicA", 7)
+        master.groups.update([SubscriptionGroupConfig(group_name="g", retry_max_times=3)])
+        master.groups.allow_reading("g", "TopicB", False)
+        for number in range(10):
+            await peer.send("TopicA", b"%d" % number)
+        master.offsets.commit("g", "TopicA", 0, 6, "")
+        master.request_modes.set(MessageRequestMode("g", "POP", 0, "TopicA"))
+        await peer.send("TopicA", b"later", properties={"DELAY": "1"})
+        master.delays.offsets[1] = 1
+        master.delays.confirm({1: 1})
+        async with following(tmp_path / "r", master) as copy:
+            await until(lambda: copy.offsets.query("g", "TopicA", 0) == 6)
+            assert copy.topics.table == master.topics.table
+            assert copy.topics.data_version == master.topics.data_version
+            assert copy.groups.table == master.groups.table
+            assert copy.groups.forbidden == master.groups.forbidden
+            assert copy.delays.offsets == {1: 1}
+            assert copy.request_modes.table == master.request_modes.table
+            await copy.settled()
+        restarted = Broker(broker_settings(tmp_path / "r", **replica()))
+        restarted._load_tables()
+        assert restarted.topics.table == master.topics.table
+        assert restarted.offsets.query("g", "TopicA", 0) == 6
 
 
 def ha_address(master: Broker) -> str:
@@ -78,104 +72,88 @@ async def following(directory: Path, master: Broker, clock: ManualClock | None =
         yield broker
 
 
-def test_offsets_wait_for_the_log_they_speak_of(tmp_path: Path) -> None:
-    async def scene() -> None:
-        async with running_broker(tmp_path / "m") as master, Peer.of(master) as peer:
-            for number in range(10):
-                await peer.send("TopicA", b"%d" % number)
-            master.offsets.commit("g", "TopicA", 0, 10, "")
-            async with following(tmp_path / "r", master) as copy:
-                assert copy.replication.follower is not None
-                copy.replication.follower.follow("")  # the link is cut before anything came
-                await until(lambda: copy.following.rounds)
-                assert copy.topics.get("TopicA") is not None
-                assert copy.following.waiting
-                assert copy.offsets.query("g", "TopicA", 0) == -1
-                copy.replication.follower.follow(ha_address(master))
-                await until(lambda: copy.offsets.query("g", "TopicA", 0) == 10)
-                assert copy.store.log.max_offset == master.store.log.max_offset
-                assert not copy.following.waiting
-
-    run(scene())
+async def test_offsets_wait_for_the_log_they_speak_of(tmp_path: Path) -> None:
+    async with running_broker(tmp_path / "m") as master, Peer.of(master) as peer:
+        for number in range(10):
+            await peer.send("TopicA", b"%d" % number)
+        master.offsets.commit("g", "TopicA", 0, 10, "")
+        async with following(tmp_path / "r", master) as copy:
+            assert copy.replication.follower is not None
+            copy.replication.follower.follow("")  # the link is cut before anything came
+            await until(lambda: copy.following.rounds)
+            assert copy.topics.get("TopicA") is not None
+            assert copy.following.waiting
+            assert copy.offsets.query("g", "TopicA", 0) == -1
+            copy.replication.follower.follow(ha_address(master))
+            await until(lambda: copy.offsets.query("g", "TopicA", 0) == 10)
+            assert copy.store.log.max_offset == master.store.log.max_offset
+            assert not copy.following.waiting
 
 
-def test_progress_is_asked_for_every_3_s_and_everything_every_60_s(tmp_path: Path) -> None:
-    async def scene() -> None:
-        clock = ManualClock()
-        async with (
-            running_broker(tmp_path / "m") as master,
-            following(tmp_path / "r", master, clock) as copy,
-        ):
-            await until(lambda: copy.following.rounds == 1)
+async def test_progress_is_asked_for_every_3_s_and_everything_every_60_s(tmp_path: Path) -> None:
+    clock = ManualClock()
+    async with (
+        running_broker(tmp_path / "m") as master,
+        following(tmp_path / "r", master, clock) as copy,
+    ):
+        await until(lambda: copy.following.rounds == 1)
+        await until(lambda: not copy.following._running)
+        add_topic(master, "New")
+        for second in range(int(EVERYTHING_S + PROGRESS_S)):
+            clock.advance(1)
             await until(lambda: not copy.following._running)
-            add_topic(master, "New")
-            for second in range(int(EVERYTHING_S + PROGRESS_S)):
-                clock.advance(1)
-                await until(lambda: not copy.following._running)
-                assert second + 1 >= EVERYTHING_S or copy.topics.get("New") is None, f"after {second + 1} s"
-            assert copy.topics.get("New") is not None
-            assert copy.following.rounds == pytest.approx(1 + EVERYTHING_S / PROGRESS_S, abs=2)
-
-    run(scene())
+            assert second + 1 >= EVERYTHING_S or copy.topics.get("New") is None, f"after {second + 1} s"
+        assert copy.topics.get("New") is not None
+        assert copy.following.rounds == pytest.approx(1 + EVERYTHING_S / PROGRESS_S, abs=2)
 
 
-def test_a_message_can_be_read_at_the_replica_whose_master_dies_with_the_table(tmp_path: Path) -> None:
+async def test_a_message_can_be_read_at_the_replica_whose_master_dies_with_the_table(tmp_path: Path) -> None:
     """Its master cannot be asked any more, and was asked before it had the topic, or the queue."""
+    async with (
+        running_broker(tmp_path / "m") as master,
+        Peer.of(master) as peer,
+        following(tmp_path / "r", master) as copy,
+        Peer.of(copy) as reader,
+    ):
+        await peer.send("Old")
+        await until(lambda: copy.topics.data_version == master.topics.data_version)
+        copy.following.follow(None)
+        await until(lambda: not copy.following._running)
+        assert (await peer.send("New", b"new", queue_id=2)).code == 0
+        add_topic(master, "Old", 8)
+        assert (await peer.send("Old", b"late", queue_id=7)).code == 0
+        await until(lambda: len(stored(copy, "Old", 7)) == 1)
+        assert [it.body for it in await reader.pull_messages("New", 2)] == [b"new"]
+        assert [it.body for it in await reader.pull_messages("Old", 7)] == [b"late"]
+        await copy.settled()
+        saved = json.loads((tmp_path / "r/store/config/topics.json").read_bytes())["topicConfigTable"]
+        assert (saved["New"]["readQueueNums"], saved["Old"]["readQueueNums"]) == (3, 8)
 
-    async def scene() -> None:
-        async with (
-            running_broker(tmp_path / "m") as master,
-            Peer.of(master) as peer,
-            following(tmp_path / "r", master) as copy,
-            Peer.of(copy) as reader,
-        ):
-            await peer.send("Old")
+
+async def test_a_topic_that_the_log_brings_is_asked_for_soon_and_once(tmp_path: Path) -> None:
+    async with (
+        running_broker(tmp_path / "m") as master,
+        Peer.of(master) as peer,
+        following(tmp_path / "r", master) as copy,
+    ):
+        await until(lambda: copy.following.rounds == 1 and not copy.following._running)
+        await peer.send("New", b"first")
+        await until(lambda: copy.topics.get("New") is not None)
+        assert [message.body for message in stored(copy, "New")] == [b"first"]
+        await until(lambda: copy.topics.data_version == master.topics.data_version)
+        await until(lambda: not copy.following._running)
+        asked_s = copy.following._everything_s
+        copy.following.met("New")
+        assert copy.following._everything_s == asked_s > 0
+
+
+async def test_a_table_of_many_pages_is_read_whole(tmp_path: Path) -> None:
+    async with running_broker(tmp_path / "m") as master:
+        names = [f"Many{number:05d}" for number in range(2_500)]
+        master.topics.update([TopicConfig(topic_name=name, read_queue_nums=1) for name in names])
+        async with following(tmp_path / "r", master) as copy:
             await until(lambda: copy.topics.data_version == master.topics.data_version)
-            copy.following.follow(None)
-            await until(lambda: not copy.following._running)
-            assert (await peer.send("New", b"new", queue_id=2)).code == 0
-            add_topic(master, "Old", 8)
-            assert (await peer.send("Old", b"late", queue_id=7)).code == 0
-            await until(lambda: len(stored(copy, "Old", 7)) == 1)
-            assert [it.body for it in await reader.pull_messages("New", 2)] == [b"new"]
-            assert [it.body for it in await reader.pull_messages("Old", 7)] == [b"late"]
-            await copy.settled()
-            saved = json.loads((tmp_path / "r/store/config/topics.json").read_bytes())["topicConfigTable"]
-            assert (saved["New"]["readQueueNums"], saved["Old"]["readQueueNums"]) == (3, 8)
-
-    run(scene())
-
-
-def test_a_topic_that_the_log_brings_is_asked_for_soon_and_once(tmp_path: Path) -> None:
-    async def scene() -> None:
-        async with (
-            running_broker(tmp_path / "m") as master,
-            Peer.of(master) as peer,
-            following(tmp_path / "r", master) as copy,
-        ):
-            await until(lambda: copy.following.rounds == 1 and not copy.following._running)
-            await peer.send("New", b"first")
-            await until(lambda: copy.topics.get("New") is not None)
-            assert [message.body for message in stored(copy, "New")] == [b"first"]
-            await until(lambda: copy.topics.data_version == master.topics.data_version)
-            await until(lambda: not copy.following._running)
-            asked_s = copy.following._everything_s
-            copy.following.met("New")
-            assert copy.following._everything_s == asked_s > 0
-
-    run(scene())
-
-
-def test_a_table_of_many_pages_is_read_whole(tmp_path: Path) -> None:
-    async def scene() -> None:
-        async with running_broker(tmp_path / "m") as master:
-            names = [f"Many{number:05d}" for number in range(2_500)]
-            master.topics.update([TopicConfig(topic_name=name, read_queue_nums=1) for name in names])
-            async with following(tmp_path / "r", master) as copy:
-                await until(lambda: copy.topics.data_version == master.topics.data_version)
-                assert copy.topics.table.keys() == master.topics.table.keys()
-
-    run(scene())
+            assert copy.topics.table.keys() == master.topics.table.keys()
 
 
 def test_timers_go_on_on_the_replica_where_the_master_was(tmp_path: Path) -> None:
@@ -225,39 +203,36 @@ def _noted(broker: Broker) -> TimerProgress:
 
 
 @pytest.mark.mission("HA-08")
-def test_a_replica_takes_no_message_and_builds_its_queues_itself(tmp_path: Path) -> None:
-    async def scene() -> None:
-        async with running_group(tmp_path) as group, Peer.of(group.master) as peer, Peer.of(group.replica) as other:
-            for number in range(40):
-                properties = {"KEYS": f"k{number}", "TAGS": f"t{number % 3}"}
-                assert (await peer.send("TopicA", b"%d" % number, queue_id=number % 4, properties=properties)).code == 0
-            await peer.send("TopicA", b"later", properties={"DELAY": "3"})
-            await until(lambda: group.is_even and not group.replica.store.dispatcher.behind_bytes)
-            before = group.replica.store.log.max_offset
+async def test_a_replica_takes_no_message_and_builds_its_queues_itself(tmp_path: Path) -> None:
+    async with running_group(tmp_path) as group, Peer.of(group.master) as peer, Peer.of(group.replica) as other:
+        for number in range(40):
+            properties = {"KEYS": f"k{number}", "TAGS": f"t{number % 3}"}
+            assert (await peer.send("TopicA", b"%d" % number, queue_id=number % 4, properties=properties)).code == 0
+        await peer.send("TopicA", b"later", properties={"DELAY": "3"})
+        await until(lambda: group.is_even and not group.replica.store.dispatcher.behind_bytes)
+        before = group.replica.store.log.max_offset
 
-            refused = await other.send("TopicA", b"here")
-            assert refused.code == Response.SYSTEM_BUSY
-            assert (refused.remark or "").startswith("[REJECTREQUEST]")
-            end = await other.call(
-                Request.END_TRANSACTION, producerGroup="p", tranStateTableOffset=0, commitLogOffset=0,
-                commitOrRollback=8, fromTransactionCheck="false", msgId="m", transactionId="t", topic="TopicA",
-            )  # fmt: skip
-            assert end.code == Response.SLAVE_NOT_AVAILABLE
-            assert group.replica.store.log.max_offset == before
+        refused = await other.send("TopicA", b"here")
+        assert refused.code == Response.SYSTEM_BUSY
+        assert (refused.remark or "").startswith("[REJECTREQUEST]")
+        end = await other.call(
+            Request.END_TRANSACTION, producerGroup="p", tranStateTableOffset=0, commitLogOffset=0,
+            commitOrRollback=8, fromTransactionCheck="false", msgId="m", transactionId="t", topic="TopicA",
+        )  # fmt: skip
+        assert end.code == Response.SLAVE_NOT_AVAILABLE
+        assert group.replica.store.log.max_offset == before
 
-            for topic, queues in (("TopicA", range(4)), (SCHEDULE_TOPIC, range(3))):
-                for queue_id in queues:
-                    theirs = group.master.store.queue_entries(topic, queue_id, 0, 100)
-                    assert group.replica.store.queue_entries(topic, queue_id, 0, 100) == theirs
-            assert len(group.replica.store.queue_entries("TopicA", 0, 0, 100)) == 10
-            assert group.replica.stats.messages()[0] == group.master.stats.messages()[0] == 40
-            found = await other.call(
-                Request.QUERY_MESSAGE, topic="TopicA", key="k7", maxNum=10, beginTimestamp=0, endTimestamp=1 << 60
-            )
-            assert found.code == 0, found.remark
-            assert b"k7" in found.body
-
-    run(scene())
+        for topic, queues in (("TopicA", range(4)), (SCHEDULE_TOPIC, range(3))):
+            for queue_id in queues:
+                theirs = group.master.store.queue_entries(topic, queue_id, 0, 100)
+                assert group.replica.store.queue_entries(topic, queue_id, 0, 100) == theirs
+        assert len(group.replica.store.queue_entries("TopicA", 0, 0, 100)) == 10
+        assert group.replica.stats.messages()[0] == group.master.stats.messages()[0] == 40
+        found = await other.call(
+            Request.QUERY_MESSAGE, topic="TopicA", key="k7", maxNum=10, beginTimestamp=0, endTimestamp=1 << 60
+        )
+        assert found.code == 0, found.remark
+        assert b"k7" in found.body
 
 
 def test_an_id_fits_its_role(tmp_path: Path) -> None:

@@ -88,39 +88,33 @@ def test_changes_during_a_write_are_one_more_write(tmp_path: Path) -> None:
     assert (tmp_path / "n").read_bytes() == b"99"
 
 
-def test_settling_waits_for_the_disk(tmp_path: Path) -> None:
-    async def main() -> None:
-        number = Number()
-        saver = Saver(number, tmp_path / "n", ManualClock())
-        number.gate.clear()
-        number.change(5)
-        settling = asyncio.create_task(saver.settle())
-        for _ in range(10):
-            await asyncio.sleep(0)
-        assert not settling.done()
-        number.gate.set()
-        await settling
-        assert (tmp_path / "n").read_bytes() == b"5"
-
-    run(main())
+async def test_settling_waits_for_the_disk(tmp_path: Path) -> None:
+    number = Number()
+    saver = Saver(number, tmp_path / "n", ManualClock())
+    number.gate.clear()
+    number.change(5)
+    settling = asyncio.create_task(saver.settle())
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not settling.done()
+    number.gate.set()
+    await settling
+    assert (tmp_path / "n").read_bytes() == b"5"
 
 
-def test_a_failed_write_is_told_and_tried_again(tmp_path: Path) -> None:
-    async def main() -> None:
-        number, clock = Number(), ManualClock()
-        blocked = tmp_path / "config"
-        blocked.write_bytes(b"a file where a directory is needed")
-        saver = Saver(number, blocked / "n", clock)
-        number.change(7)
-        with pytest.raises(StoreError, match="cannot save"):
-            await saver.settle()
-        assert saver.written == 0
-
-        blocked.unlink()
+async def test_a_failed_write_is_told_and_tried_again(tmp_path: Path) -> None:
+    number, clock = Number(), ManualClock()
+    blocked = tmp_path / "config"
+    blocked.write_bytes(b"a file where a directory is needed")
+    saver = Saver(number, blocked / "n", clock)
+    number.change(7)
+    with pytest.raises(StoreError, match="cannot save"):
         await saver.settle()
-        assert (blocked / "n").read_bytes() == b"7"
+    assert saver.written == 0
 
-    run(main())
+    blocked.unlink()
+    await saver.settle()
+    assert (blocked / "n").read_bytes() == b"7"
 
 
 def test_a_retry_needs_nobody_to_ask_for_it(tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ from cometmq.store.log.append import AppendRequest
 from cometmq.wire import command
 from cometmq.wire.record import properties as wire_properties
 from cometmq.wire.record.message import StoredMessage, decode_record, decode_records
-from tests.support.aio import run
 from tests.support.brokers import Peer, add_topic, running_broker, stored
 from tests.support.golden import StoreName, golden_commitlog, golden_frames, golden_store
 from tests.support.transacting import COMMIT, ROLLBACK, HalfSent, end, halves
@@ -69,7 +68,7 @@ def as_bytes(message: StoredMessage, like: StoredMessage) -> bytes:
 
 @pytest.mark.mission("TX-02", "TX-04", "TX-05")
 @pytest.mark.parametrize("name", ["clean", "crash"])
-def test_the_transactions_of_a_java_broker_are_repeated_byte_for_byte(tmp_path: Path, name: StoreName) -> None:
+async def test_the_transactions_of_a_java_broker_are_repeated_byte_for_byte(tmp_path: Path, name: StoreName) -> None:
     golden = golden_records(name)
     sent = [it for it in golden if it.topic == HALF_TOPIC and "TRANSACTION_CHECK_TIMES" not in text_of(it)]
     copies = [it for it in golden if it.topic == HALF_TOPIC and "TRANSACTION_CHECK_TIMES" in text_of(it)]
@@ -78,52 +77,49 @@ def test_the_transactions_of_a_java_broker_are_repeated_byte_for_byte(tmp_path: 
     assert (len(sent), len(committed), len(ops)) == (9, 3, 1)
     half_places = {it.physical_offset: it.queue_offset for it in sent}
 
-    async def main() -> None:
-        clock = ManualClock(sent[0].store_timestamp_ms)
-        settings = {"transactionCheckInterval": 20_000}
-        async with running_broker(tmp_path, clock, **settings) as broker, Peer.of(broker) as peer:
-            add_topic(broker, text_of(sent[0])["REAL_TOPIC"], queues=4)
-            known: list[HalfSent] = []
-            for half in sent:
-                properties = text_of(half)
-                answer = await peer.send(
-                    properties["REAL_TOPIC"],
-                    half.body,
-                    queue_id=int(properties["REAL_QID"]),
-                    properties={key: value for key, value in properties.items() if key not in ADDED_BY_BROKER},
-                    born_timestamp=half.born_timestamp_ms,
-                    sys_flag=4,
-                )
-                assert answer.ext["queueOffset"] == str(half.queue_offset)
-                stored_half = halves(broker)[-1]
-                known.append(HalfSent(half.queue_offset, stored_half.physical_offset, properties["UNIQ_KEY"]))
+    clock = ManualClock(sent[0].store_timestamp_ms)
+    settings = {"transactionCheckInterval": 20_000}
+    async with running_broker(tmp_path, clock, **settings) as broker, Peer.of(broker) as peer:
+        add_topic(broker, text_of(sent[0])["REAL_TOPIC"], queues=4)
+        known: list[HalfSent] = []
+        for half in sent:
+            properties = text_of(half)
+            answer = await peer.send(
+                properties["REAL_TOPIC"],
+                half.body,
+                queue_id=int(properties["REAL_QID"]),
+                properties={key: value for key, value in properties.items() if key not in ADDED_BY_BROKER},
+                born_timestamp=half.born_timestamp_ms,
+                sys_flag=4,
+            )
+            assert answer.ext["queueOffset"] == str(half.queue_offset)
+            stored_half = halves(broker)[-1]
+            known.append(HalfSent(half.queue_offset, stored_half.physical_offset, properties["UNIQ_KEY"]))
 
-            commits = {half_places[it.prepared_transaction_offset] for it in committed}
-            group = text_of(sent[0])["PGROUP"]
-            for offset in decode_op(ops[0]):
-                state = COMMIT if offset in commits else ROLLBACK
-                assert await end(peer, known[offset], state, producer_group=group) == 0
-            clock.advance(20 * len(copies) / 3)
+        commits = {half_places[it.prepared_transaction_offset] for it in committed}
+        group = text_of(sent[0])["PGROUP"]
+        for offset in decode_op(ops[0]):
+            state = COMMIT if offset in commits else ROLLBACK
+            assert await end(peer, known[offset], state, producer_group=group) == 0
+        clock.advance(20 * len(copies) / 3)
 
-            ours = halves(broker)
-            assert [as_bytes(it, like) for it, like in zip(ours, sent + copies, strict=True)] == [
-                as_bytes(it, it) for it in sent + copies
-            ]
-            assert [as_bytes(it, like) for it, like in zip(stored(broker, OP_TOPIC), ops, strict=True)] == [
-                as_bytes(it, it) for it in ops
-            ]
-            for like in committed:
-                (message,) = stored(broker, like.topic, like.queue_id)
-                assert as_bytes(message, like) == as_bytes(like, like)
-                place = half_places[like.prepared_transaction_offset]
-                assert message.prepared_transaction_offset == known[place].physical_offset
+        ours = halves(broker)
+        assert [as_bytes(it, like) for it, like in zip(ours, sent + copies, strict=True)] == [
+            as_bytes(it, it) for it in sent + copies
+        ]
+        assert [as_bytes(it, like) for it, like in zip(stored(broker, OP_TOPIC), ops, strict=True)] == [
+            as_bytes(it, it) for it in ops
+        ]
+        for like in committed:
+            (message,) = stored(broker, like.topic, like.queue_id)
+            assert as_bytes(message, like) == as_bytes(like, like)
+            place = half_places[like.prepared_transaction_offset]
+            assert message.prepared_transaction_offset == known[place].physical_offset
 
-            await asyncio.gather(*(saver.settle() for saver in broker._savers.values()))
-            counts = broker.transactions.counts
-            assert counts.table[like.topic].count == 3
-            assert counts.version.counter == 15
-
-    run(main())
+        await asyncio.gather(*(saver.settle() for saver in broker._savers.values()))
+        counts = broker.transactions.counts
+        assert counts.table[like.topic].count == 3
+        assert counts.version.counter == 15
 
 
 def test_the_counts_of_a_java_broker_are_read_and_written_as_they_were() -> None:

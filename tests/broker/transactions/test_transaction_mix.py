@@ -196,36 +196,32 @@ def _all_is_saved(broker: Broker, clock: ManualClock) -> bool:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_power_cut_takes_no_half_away(tmp_path: Path, seed: int) -> None:
+async def test_a_power_cut_takes_no_half_away(tmp_path: Path, seed: int) -> None:
     """Copies that are not on disk are gone; so must be the progress that relies on them."""
-
-    async def main() -> None:
-        clock = ManualClock()
-        disk = FakeDisk(now_ms=clock.now_ms)
-        goes_on = threading.Event()
-        settings = {"flushDiskType": "SYNC_FLUSH", **SETTINGS}
-        async with running_broker(tmp_path / "a", clock, disk, **settings) as broker, Peer.of(broker) as peer:
-            sent = [await send_half(peer, clock) for _ in range(50)]
-            for half in sent[:10]:
-                assert await end(peer, half, COMMIT) == 0
-            clock.advance(3)
-            await until(lambda: broker.store.log.flushed_offset == broker.store.log.max_offset)
-            disk.on_call = lambda operation, _path: _hold(goes_on, operation)
-            clock.advance(40)
-            await killed(broker, tmp_path / "a", tmp_path / "b")
-            left = disk.crash(seed)
-            goes_on.set()
-        config = tmp_path / "a" / "store" / "config"
-        shutil.rmtree(config)
-        shutil.copytree(tmp_path / "b" / "store" / "config", config)
-        async with running_broker(tmp_path / "a", clock, left, **settings) as broker, Peer.of(broker) as peer:
-            await peer.heartbeat()
-            clock.advance(60)
-            asked = {it.unique_id for it in await be_asked(peer)}
-            assert asked == {it.unique_id for it in sent[10:]}
-            assert sorted(unique_ids(broker, "Pay")) == sorted(it.unique_id for it in sent[:10])
-
-    run(main())
+    clock = ManualClock()
+    disk = FakeDisk(now_ms=clock.now_ms)
+    goes_on = threading.Event()
+    settings = {"flushDiskType": "SYNC_FLUSH", **SETTINGS}
+    async with running_broker(tmp_path / "a", clock, disk, **settings) as broker, Peer.of(broker) as peer:
+        sent = [await send_half(peer, clock) for _ in range(50)]
+        for half in sent[:10]:
+            assert await end(peer, half, COMMIT) == 0
+        clock.advance(3)
+        await until(lambda: broker.store.log.flushed_offset == broker.store.log.max_offset)
+        disk.on_call = lambda operation, _path: _hold(goes_on, operation)
+        clock.advance(40)
+        await killed(broker, tmp_path / "a", tmp_path / "b")
+        left = disk.crash(seed)
+        goes_on.set()
+    config = tmp_path / "a" / "store" / "config"
+    shutil.rmtree(config)
+    shutil.copytree(tmp_path / "b" / "store" / "config", config)
+    async with running_broker(tmp_path / "a", clock, left, **settings) as broker, Peer.of(broker) as peer:
+        await peer.heartbeat()
+        clock.advance(60)
+        asked = {it.unique_id for it in await be_asked(peer)}
+        assert asked == {it.unique_id for it in sent[10:]}
+        assert sorted(unique_ids(broker, "Pay")) == sorted(it.unique_id for it in sent[:10])
 
 
 def _hold(goes_on: threading.Event, operation: str) -> None:

@@ -6,79 +6,66 @@ import pytest
 
 from cometmq.client.admin import QueueStats
 from cometmq.errors import ConfigError, NoRoute, NotFound
-from tests.conftest import run
 from tests.support.clusters import real_cluster
 
 
-def test_a_topic_is_created_described_altered_and_deleted_on_every_broker(tmp_path: Path) -> None:
-    async def check() -> None:
-        async with real_cluster(tmp_path, brokers=2) as cluster, cluster.client() as client, client.admin() as admin:
-            made = await admin.create_topic("orders", queues=3, kind="NORMAL")
-            assert [(on.broker, on.read_queues, on.write_queues, on.permissions) for on in made.brokers] == [
-                ("broker-a", 3, 3, "rw"),
-                ("broker-b", 3, 3, "rw"),
-            ]
-            assert made.kind == "NORMAL"
-            assert await admin.topics() == ["orders"]
-            assert "SCHEDULE_TOPIC_XXXX" in await admin.topics(system=True)
+async def test_a_topic_is_created_described_altered_and_deleted_on_every_broker(tmp_path: Path) -> None:
+    async with real_cluster(tmp_path, brokers=2) as cluster, cluster.client() as client, client.admin() as admin:
+        made = await admin.create_topic("orders", queues=3, kind="NORMAL")
+        assert [(on.broker, on.read_queues, on.write_queues, on.permissions) for on in made.brokers] == [
+            ("broker-a", 3, 3, "rw"),
+            ("broker-b", 3, 3, "rw"),
+        ]
+        assert made.kind == "NORMAL"
+        assert await admin.topics() == ["orders"]
+        assert "SCHEDULE_TOPIC_XXXX" in await admin.topics(system=True)
 
-            altered = await admin.alter_topic("orders", queues=5, permissions="r", attributes={"message.type": None})
-            assert {(on.write_queues, on.permissions) for on in altered.brokers} == {(5, "r")}
-            assert altered.kind == "UNSPECIFIED"
-            assert altered == await admin.describe_topic("orders")
+        altered = await admin.alter_topic("orders", queues=5, permissions="r", attributes={"message.type": None})
+        assert {(on.write_queues, on.permissions) for on in altered.brokers} == {(5, "r")}
+        assert altered.kind == "UNSPECIFIED"
+        assert altered == await admin.describe_topic("orders")
 
-            assert await admin.delete_topic("orders") == ["broker-a", "broker-b"]
-            assert await admin.topics() == []
-            with pytest.raises(NoRoute, match="cometmq topic create orders"):
-                await admin.describe_topic("orders")
-            with pytest.raises(NoRoute):
-                await admin.delete_topic("orders")
-
-    run(check())
+        assert await admin.delete_topic("orders") == ["broker-a", "broker-b"]
+        assert await admin.topics() == []
+        with pytest.raises(NoRoute, match="cometmq topic create orders"):
+            await admin.describe_topic("orders")
+        with pytest.raises(NoRoute):
+            await admin.delete_topic("orders")
 
 
-def test_a_topic_can_be_on_one_broker_only(tmp_path: Path) -> None:
-    async def check() -> None:
-        async with real_cluster(tmp_path, brokers=2) as cluster, cluster.client() as client, client.admin() as admin:
-            made = await admin.create_topic("small", queues=1, broker="broker-b")
-            assert [on.broker for on in made.brokers] == ["broker-b"]
-            assert [queue.broker_name for queue in await admin.topic_queues("small")] == ["broker-b"]
-            assert "small" in await admin.topic_configs("broker-b")
-            assert "small" not in await admin.topic_configs("broker-a")
-            with pytest.raises(NotFound, match="no master of broker nobody: the name server knows broker-a"):
-                await admin.create_topic("small", broker="nobody")
-
-    run(check())
+async def test_a_topic_can_be_on_one_broker_only(tmp_path: Path) -> None:
+    async with real_cluster(tmp_path, brokers=2) as cluster, cluster.client() as client, client.admin() as admin:
+        made = await admin.create_topic("small", queues=1, broker="broker-b")
+        assert [on.broker for on in made.brokers] == ["broker-b"]
+        assert [queue.broker_name for queue in await admin.topic_queues("small")] == ["broker-b"]
+        assert "small" in await admin.topic_configs("broker-b")
+        assert "small" not in await admin.topic_configs("broker-a")
+        with pytest.raises(NotFound, match="no master of broker nobody: the name server knows broker-a"):
+            await admin.create_topic("small", broker="nobody")
 
 
-def test_an_ordered_topic_has_its_queues_fixed_in_the_name_server(tmp_path: Path) -> None:
-    async def check() -> None:
-        async with real_cluster(tmp_path, brokers=2) as cluster, cluster.client() as client, client.admin() as admin:
-            made = await admin.create_topic("ledger", queues=2, ordered=True)
-            assert made.order_config == "broker-a:2;broker-b:2"
-            assert await admin.key_value("ORDER_TOPIC_CONFIG", "ledger") == "broker-a:2;broker-b:2"
-            await admin.delete_topic("ledger")
-            assert await admin.key_values("ORDER_TOPIC_CONFIG") == {}
-
-    run(check())
+async def test_an_ordered_topic_has_its_queues_fixed_in_the_name_server(tmp_path: Path) -> None:
+    async with real_cluster(tmp_path, brokers=2) as cluster, cluster.client() as client, client.admin() as admin:
+        made = await admin.create_topic("ledger", queues=2, ordered=True)
+        assert made.order_config == "broker-a:2;broker-b:2"
+        assert await admin.key_value("ORDER_TOPIC_CONFIG", "ledger") == "broker-a:2;broker-b:2"
+        await admin.delete_topic("ledger")
+        assert await admin.key_values("ORDER_TOPIC_CONFIG") == {}
 
 
-def test_stats_count_the_messages_of_every_queue(tmp_path: Path) -> None:
-    async def check() -> None:
-        async with real_cluster(tmp_path) as cluster, cluster.client() as client, client.admin() as admin:
-            await admin.create_topic("orders", queues=2)
-            queues = await admin.topic_queues("orders")
-            async with client.producer("pg") as producer:
-                for _ in range(3):
-                    receipt = await producer.send("orders", b"x", queue=queues[1])
-            stats = await admin.topic_stats("orders")
-            assert stats[queues[0]].count == 0
-            assert stats[queues[1]] == QueueStats(0, 3, stats[queues[1]].updated_ms)
-            assert stats[queues[1]].updated_ms > 0
-            assert receipt.offset == 2
-            assert await admin.topic_groups("orders") == []
-
-    run(check())
+async def test_stats_count_the_messages_of_every_queue(tmp_path: Path) -> None:
+    async with real_cluster(tmp_path) as cluster, cluster.client() as client, client.admin() as admin:
+        await admin.create_topic("orders", queues=2)
+        queues = await admin.topic_queues("orders")
+        async with client.producer("pg") as producer:
+            for _ in range(3):
+                receipt = await producer.send("orders", b"x", queue=queues[1])
+        stats = await admin.topic_stats("orders")
+        assert stats[queues[0]].count == 0
+        assert stats[queues[1]] == QueueStats(0, 3, stats[queues[1]].updated_ms)
+        assert stats[queues[1]].updated_ms > 0
+        assert receipt.offset == 2
+        assert await admin.topic_groups("orders") == []
 
 
 @pytest.mark.parametrize(
@@ -89,12 +76,9 @@ def test_stats_count_the_messages_of_every_queue(tmp_path: Path) -> None:
         ({"topic": "T", "kind": "ODD"}, "known are NORMAL"),
     ],
 )
-def test_wrong_arguments_are_refused_before_anybody_is_asked(options: dict[str, str], message: str) -> None:
-    async def check() -> None:
-        from cometmq import Client
+async def test_wrong_arguments_are_refused_before_anybody_is_asked(options: dict[str, str], message: str) -> None:
+    from cometmq import Client
 
-        async with Client("127.0.0.1:1") as client, client.admin() as admin:
-            with pytest.raises(ConfigError, match=message):
-                await admin.create_topic(**options)  # type: ignore[arg-type]
-
-    run(check())
+    async with Client("127.0.0.1:1") as client, client.admin() as admin:
+        with pytest.raises(ConfigError, match=message):
+            await admin.create_topic(**options)  # type: ignore[arg-type]

@@ -5,7 +5,6 @@ import pytest
 from cometmq.client.cluster.acl import Signer, sign
 from cometmq.wire.codes import Request
 from cometmq.wire.command import request
-from tests.support.aio import run
 from tests.support.clusters import scripted_cluster
 
 
@@ -26,37 +25,31 @@ def test_a_token_is_signed_too() -> None:
     assert command.ext["Signature"] == sign({"AccessKey": "ak", "SecurityToken": "token", "a": "1"}, b"", b"sk")
 
 
-def test_every_request_is_signed_last() -> None:
-    async def main() -> None:
-        async with (
-            scripted_cluster("a") as cluster,
-            cluster.client(access_key="ak", secret_key="sk", namespace_v2="mine") as client,
-            client.producer("pg", topics=("T",)) as producer,
-        ):
-            await producer.send("T", b"x")
-            await producer.send_oneway("T", b"x")
-            await producer.stop()
-            codes = {command.code for command in cluster["a"].asked}
-            assert codes == {Request.HEART_BEAT, Request.SEND_MESSAGE_V2, Request.UNREGISTER_CLIENT}
-            for command in cluster["a"].asked:
-                ext = dict(command.ext)
-                assert (ext["ns"], ext["nsd"]) == ("mine", "true")
-                assert ext["Signature"] == sign(ext, command.body, b"sk")
-
-    run(main())
+async def test_every_request_is_signed_last() -> None:
+    async with (
+        scripted_cluster("a") as cluster,
+        cluster.client(access_key="ak", secret_key="sk", namespace_v2="mine") as client,
+        client.producer("pg", topics=("T",)) as producer,
+    ):
+        await producer.send("T", b"x")
+        await producer.send_oneway("T", b"x")
+        await producer.stop()
+        codes = {command.code for command in cluster["a"].asked}
+        assert codes == {Request.HEART_BEAT, Request.SEND_MESSAGE_V2, Request.UNREGISTER_CLIENT}
+        for command in cluster["a"].asked:
+            ext = dict(command.ext)
+            assert (ext["ns"], ext["nsd"]) == ("mine", "true")
+            assert ext["Signature"] == sign(ext, command.body, b"sk")
 
 
 @pytest.mark.parametrize("binary", [False, True])
-def test_signed_headers_travel_in_both_forms(binary: bool) -> None:
-    async def main() -> None:
-        async with (
-            scripted_cluster("a") as cluster,
-            cluster.client(access_key="ak", secret_key="sk", binary_headers=binary) as client,
-            client.producer("pg") as producer,
-        ):
-            await producer.send("T", b"x", keys=["ü"])
-            (command,) = [it for it in cluster["a"].asked if it.code == Request.SEND_MESSAGE_V2]
-            assert command.form == int(binary)
-            assert command.ext["Signature"] == sign(command.ext, command.body, b"sk")
-
-    run(main())
+async def test_signed_headers_travel_in_both_forms(binary: bool) -> None:
+    async with (
+        scripted_cluster("a") as cluster,
+        cluster.client(access_key="ak", secret_key="sk", binary_headers=binary) as client,
+        client.producer("pg") as producer,
+    ):
+        await producer.send("T", b"x", keys=["ü"])
+        (command,) = [it for it in cluster["a"].asked if it.code == Request.SEND_MESSAGE_V2]
+        assert command.form == int(binary)
+        assert command.ext["Signature"] == sign(command.ext, command.body, b"sk")

@@ -80,63 +80,60 @@ def heartbeats(broker: ScriptedBroker) -> list[HeartbeatData]:
 
 
 @pytest.mark.mission("CG-02")
-def test_heartbeats_go_to_masters_and_with_a_consumer_to_replicas() -> None:
-    async def main() -> None:
-        clock = ManualClock()
-        async with scripted_cluster("master", "replica") as cluster, cluster.client(clock) as client:
-            instance = client.instance
-            master, replica = cluster["master"], cluster["replica"]
-            cluster.routes["T"] = TopicRoute(
-                broker_datas=[BrokerData(broker_name="a", broker_addrs={0: master.address, 1: replica.address})],
-                queue_datas=[QueueData(broker_name="a", perm=6, read_queue_nums=1, write_queue_nums=1)],
-            )
+async def test_heartbeats_go_to_masters_and_with_a_consumer_to_replicas() -> None:
+    clock = ManualClock()
+    async with scripted_cluster("master", "replica") as cluster, cluster.client(clock) as client:
+        instance = client.instance
+        master, replica = cluster["master"], cluster["replica"]
+        cluster.routes["T"] = TopicRoute(
+            broker_datas=[BrokerData(broker_name="a", broker_addrs={0: master.address, 1: replica.address})],
+            queue_datas=[QueueData(broker_name="a", perm=6, read_queue_nums=1, write_queue_nums=1)],
+        )
 
-            def counts() -> tuple[int, int]:
-                return len(heartbeats(master)), len(heartbeats(replica))
+        def counts() -> tuple[int, int]:
+            return len(heartbeats(master)), len(heartbeats(replica))
 
-            await instance.route("T")
-            await instance.heartbeat()
-            clock.advance(31)
-            await idle(client)
-            assert counts() == (0, 0)  # nothing is registered
+        await instance.route("T")
+        await instance.heartbeat()
+        clock.advance(31)
+        await idle(client)
+        assert counts() == (0, 0)  # nothing is registered
 
-            producer = client.producer("pg")
-            await producer.start()
-            assert counts() == (1, 0)
-            assert [it.group_name for it in heartbeats(master)[0].producer_data_set] == ["pg"]
-            assert heartbeats(master)[0].client_id == client.client_id
-            clock.advance(30)
-            await until(lambda: counts() == (2, 0))
-            await idle(client)
+        producer = client.producer("pg")
+        await producer.start()
+        assert counts() == (1, 0)
+        assert [it.group_name for it in heartbeats(master)[0].producer_data_set] == ["pg"]
+        assert heartbeats(master)[0].client_id == client.client_id
+        clock.advance(30)
+        await until(lambda: counts() == (2, 0))
+        await idle(client)
 
-            consumer = Consumer()
-            instance.register_consumer(consumer)
-            await instance.heartbeat()
-            assert counts() == (3, 1)
-            (sent,) = heartbeats(replica)[0].consumer_data_set
-            assert (sent.group_name, sent.consume_type, sent.message_model) == ("cg", "CONSUME_PASSIVELY", "CLUSTERING")
-            assert sent.consume_from_where == "CONSUME_FROM_LAST_OFFSET"
-            assert [it.topic for it in sent.subscription_data_set] == ["T"]
+        consumer = Consumer()
+        instance.register_consumer(consumer)
+        await instance.heartbeat()
+        assert counts() == (3, 1)
+        (sent,) = heartbeats(replica)[0].consumer_data_set
+        assert (sent.group_name, sent.consume_type, sent.message_model) == ("cg", "CONSUME_PASSIVELY", "CLUSTERING")
+        assert sent.consume_from_where == "CONSUME_FROM_LAST_OFFSET"
+        assert [it.topic for it in sent.subscription_data_set] == ["T"]
 
-            await asyncio.gather(*[instance.heartbeat() for _ in range(10)])
-            assert counts() == (4, 2)  # ten triggers at once are one
-            consumer.topics.append("U")  # but not if there is something new to say
-            first = asyncio.ensure_future(instance.heartbeat())
-            await asyncio.sleep(0)
-            consumer.topics.append("V")
-            await asyncio.gather(first, instance.heartbeat())
-            assert counts() == (6, 4)
-            clock.advance(30)
-            await until(lambda: counts() == (7, 5))
-            await idle(client)
-            assert instance.heartbeats.versions == {master.address: 513, replica.address: 513}
+        await asyncio.gather(*[instance.heartbeat() for _ in range(10)])
+        assert counts() == (4, 2)  # ten triggers at once are one
+        consumer.topics.append("U")  # but not if there is something new to say
+        first = asyncio.ensure_future(instance.heartbeat())
+        await asyncio.sleep(0)
+        consumer.topics.append("V")
+        await asyncio.gather(first, instance.heartbeat())
+        assert counts() == (6, 4)
+        clock.advance(30)
+        await until(lambda: counts() == (7, 5))
+        await idle(client)
+        assert instance.heartbeats.versions == {master.address: 513, replica.address: 513}
 
-            await instance.unregister_consumer("cg")
-            assert (master.count(Request.UNREGISTER_CLIENT), replica.count(Request.UNREGISTER_CLIENT)) == (1, 1)
-            await producer.stop()
-            assert master.count(Request.UNREGISTER_CLIENT) == 2
-
-    run(main())
+        await instance.unregister_consumer("cg")
+        assert (master.count(Request.UNREGISTER_CLIENT), replica.count(Request.UNREGISTER_CLIENT)) == (1, 1)
+        await producer.stop()
+        assert master.count(Request.UNREGISTER_CLIENT) == 2
 
 
 @pytest.mark.mission("CG-02")
@@ -160,57 +157,48 @@ def test_heartbeats_that_fail_are_logged_and_the_others_arrive(caplog: pytest.Lo
 
 
 @pytest.mark.mission("CG-02")
-def test_a_heartbeat_has_3_seconds() -> None:
-    async def main() -> None:
-        clock = ManualClock()
-        async with (
-            scripted_cluster("a") as cluster,
-            cluster.client(clock) as client,
-            client.producer("pg", topics=("T",)) as producer,
-        ):
-            cluster["a"].server.connections[0].stop_reading()
-            beating = asyncio.ensure_future(producer.instance.heartbeat())
-            await settle()
-            clock.advance(2.9)
-            await settle()
-            assert not beating.done()
-            clock.advance(0.2)
-            await beating
-
-    run(main())
+async def test_a_heartbeat_has_3_seconds() -> None:
+    clock = ManualClock()
+    async with (
+        scripted_cluster("a") as cluster,
+        cluster.client(clock) as client,
+        client.producer("pg", topics=("T",)) as producer,
+    ):
+        cluster["a"].server.connections[0].stop_reading()
+        beating = asyncio.ensure_future(producer.instance.heartbeat())
+        await settle()
+        clock.advance(2.9)
+        await settle()
+        assert not beating.done()
+        clock.advance(0.2)
+        await beating
 
 
-def test_a_new_connection_is_greeted_with_a_heartbeat(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with producing("a") as (cluster, producer):
-            consumer = Consumer()
-            producer.instance.register_consumer(consumer)
-            before = len(heartbeats(cluster["a"]))
-            cluster["a"].server.connections[0].cut("test")
-            await until(lambda: not cluster["a"].server.connections)
-            await producer.send("T", b"x")
-            await until(lambda: len(heartbeats(cluster["a"])) == before + 1)
-            await until(lambda: consumer.changes == 1)
-
-    run(main())
+async def test_a_new_connection_is_greeted_with_a_heartbeat(tmp_path: Path) -> None:
+    async with producing("a") as (cluster, producer):
+        consumer = Consumer()
+        producer.instance.register_consumer(consumer)
+        before = len(heartbeats(cluster["a"]))
+        cluster["a"].server.connections[0].cut("test")
+        await until(lambda: not cluster["a"].server.connections)
+        await producer.send("T", b"x")
+        await until(lambda: len(heartbeats(cluster["a"])) == before + 1)
+        await until(lambda: consumer.changes == 1)
 
 
-def test_brokers_that_no_route_names_are_forgotten() -> None:
-    async def main() -> None:
-        clock = ManualClock()
-        async with (
-            scripted_cluster("a", "b") as cluster,
-            cluster.client(clock) as client,
-            client.producer("pg", topics=("T",)),
-        ):
-            await idle(client)
-            del cluster.brokers["b"]
-            await client.instance.refresh_route("T")
-            clock.advance(1)
-            assert [name for name, _, _ in client.instance.brokers.members()] == ["a"]
-            await idle(client)
-
-    run(main())
+async def test_brokers_that_no_route_names_are_forgotten() -> None:
+    clock = ManualClock()
+    async with (
+        scripted_cluster("a", "b") as cluster,
+        cluster.client(clock) as client,
+        client.producer("pg", topics=("T",)),
+    ):
+        await idle(client)
+        del cluster.brokers["b"]
+        await client.instance.refresh_route("T")
+        clock.advance(1)
+        assert [name for name, _, _ in client.instance.brokers.members()] == ["a"]
+        await idle(client)
 
 
 async def ask(broker: ScriptedBroker, code: int, ext: dict[str, str], body: bytes = b"") -> Command:
@@ -218,55 +206,52 @@ async def ask(broker: ScriptedBroker, code: int, ext: dict[str, str], body: byte
     return await broker.server.connections[0].call(request(code, ext, body), 5)
 
 
-def test_brokers_commands_reach_their_group() -> None:
-    async def main() -> None:
-        async with producing("a") as (cluster, producer):
-            consumer = Consumer()
-            producer.instance.register_consumer(consumer)
-            broker = cluster["a"]
-            link = broker.server.connections[0]
-            link.send_oneway(request(Request.NOTIFY_CONSUMER_IDS_CHANGED, NotifyConsumerIdsChanged("cg").encode()))
-            link.send_oneway(request(Request.NOTIFY_CONSUMER_IDS_CHANGED, NotifyConsumerIdsChanged("other").encode()))
-            offsets = {MessageQueue("a", 0, "T"): 100}
-            reset = ResetConsumerClientOffset(topic="T", group="cg", timestamp=-1)
-            table = ResetOffsets(offset_table=offsets)
-            for body in (table.encode(), table.encode_for_cpp()):
-                link.send_oneway(request(Request.RESET_CONSUMER_CLIENT_OFFSET, reset.encode(), body))
-            await until(lambda: len(consumer.resets) == 2)
-            assert consumer.changes == 1
-            assert consumer.resets == [("T", offsets)] * 2
+async def test_brokers_commands_reach_their_group() -> None:
+    async with producing("a") as (cluster, producer):
+        consumer = Consumer()
+        producer.instance.register_consumer(consumer)
+        broker = cluster["a"]
+        link = broker.server.connections[0]
+        link.send_oneway(request(Request.NOTIFY_CONSUMER_IDS_CHANGED, NotifyConsumerIdsChanged("cg").encode()))
+        link.send_oneway(request(Request.NOTIFY_CONSUMER_IDS_CHANGED, NotifyConsumerIdsChanged("other").encode()))
+        offsets = {MessageQueue("a", 0, "T"): 100}
+        reset = ResetConsumerClientOffset(topic="T", group="cg", timestamp=-1)
+        table = ResetOffsets(offset_table=offsets)
+        for body in (table.encode(), table.encode_for_cpp()):
+            link.send_oneway(request(Request.RESET_CONSUMER_CLIENT_OFFSET, reset.encode(), body))
+        await until(lambda: len(consumer.resets) == 2)
+        assert consumer.changes == 1
+        assert consumer.resets == [("T", offsets)] * 2
 
-            status = await ask(
-                broker, Request.GET_CONSUMER_STATUS_FROM_CLIENT, GetConsumerStatus(topic="T", group="cg").encode()
-            )
-            assert ConsumerStatus.decode(status.body).message_queue_table == {MessageQueue("a", 1, "T"): 7}
+        status = await ask(
+            broker, Request.GET_CONSUMER_STATUS_FROM_CLIENT, GetConsumerStatus(topic="T", group="cg").encode()
+        )
+        assert ConsumerStatus.decode(status.body).message_queue_table == {MessageQueue("a", 1, "T"): 7}
 
-            info = await ask(
-                broker,
-                Request.GET_CONSUMER_RUNNING_INFO,
-                GetConsumerRunningInfo("cg", "client", jstack_enable=True).encode(),
-            )
-            running = ConsumerRunningInfo.decode(info.body)
-            assert running.properties == {"PROP_CONSUME_TYPE": "CONSUME_PASSIVELY"}
-            assert running.jstack is not None
-            assert "MainThread" in running.jstack
-            unknown = await ask(
-                broker, Request.GET_CONSUMER_RUNNING_INFO, GetConsumerRunningInfo("none", "client").encode()
-            )
-            assert unknown.code == 1
+        info = await ask(
+            broker,
+            Request.GET_CONSUMER_RUNNING_INFO,
+            GetConsumerRunningInfo("cg", "client", jstack_enable=True).encode(),
+        )
+        running = ConsumerRunningInfo.decode(info.body)
+        assert running.properties == {"PROP_CONSUME_TYPE": "CONSUME_PASSIVELY"}
+        assert running.jstack is not None
+        assert "MainThread" in running.jstack
+        unknown = await ask(
+            broker, Request.GET_CONSUMER_RUNNING_INFO, GetConsumerRunningInfo("none", "client").encode()
+        )
+        assert unknown.code == 1
 
-            direct = await ask(
-                broker,
-                Request.CONSUME_MESSAGE_DIRECTLY,
-                ConsumeMessageDirectly(consumer_group="cg", broker_name="a").encode(),
-                record(b"directly").encode(),
-            )
-            assert ConsumeMessageDirectlyResult.decode(direct.body).consume_result == "CR_SUCCESS"
-            assert consumer.consumed == [(b"directly", "a")]
+        direct = await ask(
+            broker,
+            Request.CONSUME_MESSAGE_DIRECTLY,
+            ConsumeMessageDirectly(consumer_group="cg", broker_name="a").encode(),
+            record(b"directly").encode(),
+        )
+        assert ConsumeMessageDirectlyResult.decode(direct.body).consume_result == "CR_SUCCESS"
+        assert consumer.consumed == [(b"directly", "a")]
 
-            assert (await ask(broker, 9999, {})).code == 3
-
-    run(main())
+        assert (await ask(broker, 9999, {})).code == 3
 
 
 def record(body: bytes) -> StoredMessage:
@@ -274,63 +259,51 @@ def record(body: bytes) -> StoredMessage:
     return StoredMessage(0, 1, crc31(body), 0, 0, 0, 0, 0, 1, host, 1, host, 0, 0, body, "T", b"")
 
 
-def test_stacks_show_threads_and_tasks() -> None:
-    async def main() -> None:
-        text = stacks()
-        assert "MainThread" in text
-        assert "task " in text
-
-    run(main())
+async def test_stacks_show_threads_and_tasks() -> None:
+    text = stacks()
+    assert "MainThread" in text
+    assert "task " in text
 
 
-def test_calls_find_brokers_by_name_or_address() -> None:
-    async def main() -> None:
-        async with producing("a") as (cluster, producer):
-            instance = producer.instance
-            for target in ("a", cluster["a"].address):
-                assert (await instance.call(target, instance.request(105, {}), 3)).code == 0
-            with pytest.raises(BrokerUnknown, match="zzz"):
-                await instance.call("zzz", instance.request(105, {}), 3)
+async def test_calls_find_brokers_by_name_or_address() -> None:
+    async with producing("a") as (cluster, producer):
+        instance = producer.instance
+        for target in ("a", cluster["a"].address):
+            assert (await instance.call(target, instance.request(105, {}), 3)).code == 0
+        with pytest.raises(BrokerUnknown, match="zzz"):
+            await instance.call("zzz", instance.request(105, {}), 3)
+        await instance.ask(cluster.namesrv, instance.request(105, {"topic": "x"}), 3)
+        cluster.missing.add("x")
+        with pytest.raises(BrokerError) as refused:
             await instance.ask(cluster.namesrv, instance.request(105, {"topic": "x"}), 3)
-            cluster.missing.add("x")
-            with pytest.raises(BrokerError) as refused:
-                await instance.ask(cluster.namesrv, instance.request(105, {"topic": "x"}), 3)
-            assert (refused.value.code, refused.value.broker) == (17, cluster.namesrv)
-
-    run(main())
+        assert (refused.value.code, refused.value.broker) == (17, cluster.namesrv)
 
 
-def test_start_is_idempotent_and_stop_final() -> None:
-    async def main() -> None:
-        instance = Instance(ClientOptions("127.0.0.1:1"))
-        await instance.stop()
+async def test_start_is_idempotent_and_stop_final() -> None:
+    instance = Instance(ClientOptions("127.0.0.1:1"))
+    await instance.stop()
+    await instance.start()
+    await instance.start()
+    assert instance.is_running
+    await instance.stop()
+    await instance.stop()
+    with pytest.raises(NotRunning):
         await instance.start()
-        await instance.start()
-        assert instance.is_running
-        await instance.stop()
-        await instance.stop()
-        with pytest.raises(NotRunning):
-            await instance.start()
-
-    run(main())
 
 
-def test_a_stopped_client_leaves_nothing_behind(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with real_cluster(tmp_path, "T") as cluster:
-            before = asyncio.all_tasks()
-            async with cluster.client() as client:
-                producer = client.producer("pg")
-                await producer.start()
-                await producer.send("T", b"x")
-                future = producer.send_soon("T", b"waits")
-            assert (await future).is_confirmed  # what waited was sent before the end
-            assert not producer.is_running
-            assert asyncio.all_tasks() <= before
-            assert cluster.broker.producers.table == {}
-            assert len([message for queue in range(4) for message in stored(cluster.broker, "T", queue)]) == 2
-
-    run(main())
+async def test_a_stopped_client_leaves_nothing_behind(tmp_path: Path) -> None:
+    async with real_cluster(tmp_path, "T") as cluster:
+        before = asyncio.all_tasks()
+        async with cluster.client() as client:
+            producer = client.producer("pg")
+            await producer.start()
+            await producer.send("T", b"x")
+            future = producer.send_soon("T", b"waits")
+        assert (await future).is_confirmed  # what waited was sent before the end
+        assert not producer.is_running
+        assert asyncio.all_tasks() <= before
+        assert cluster.broker.producers.table == {}
+        assert len([message for queue in range(4) for message in stored(cluster.broker, "T", queue)]) == 2
 
 
 def test_groups_are_registered_once() -> None:
@@ -352,56 +325,50 @@ def test_client_ids_are_javas() -> None:
 
 
 @pytest.mark.mission("RM-13")
-def test_simultaneous_sends_to_a_new_broker_share_one_connection() -> None:
-    async def main() -> None:
-        async with scripted_cluster("a") as cluster, cluster.client() as client:
-            await client.instance.route("T")
-            peers: list[tuple[str, int]] = []
-            instance = client.instance
-            calls = [
-                instance.call(cluster["a"].address, instance.request(Request.GET_MAX_OFFSET, {}), 5) for _ in range(100)
-            ]
-            answers = await asyncio.gather(*calls)
-            assert {answer.code for answer in answers} == {0}
-            peers = [connection.peer for connection in cluster["a"].server.connections]
-            assert len(peers) == 1
-            cluster["a"].server.connections[0].cut("test")
-            await until(lambda: instance.net.connection(cluster["a"].address) is None)
-            await instance.call(cluster["a"].address, instance.request(Request.GET_MAX_OFFSET, {}), 5)
-            assert [connection.peer for connection in cluster["a"].server.connections] != peers
-
-    run(main())
+async def test_simultaneous_sends_to_a_new_broker_share_one_connection() -> None:
+    async with scripted_cluster("a") as cluster, cluster.client() as client:
+        await client.instance.route("T")
+        peers: list[tuple[str, int]] = []
+        instance = client.instance
+        calls = [
+            instance.call(cluster["a"].address, instance.request(Request.GET_MAX_OFFSET, {}), 5) for _ in range(100)
+        ]
+        answers = await asyncio.gather(*calls)
+        assert {answer.code for answer in answers} == {0}
+        peers = [connection.peer for connection in cluster["a"].server.connections]
+        assert len(peers) == 1
+        cluster["a"].server.connections[0].cut("test")
+        await until(lambda: instance.net.connection(cluster["a"].address) is None)
+        await instance.call(cluster["a"].address, instance.request(Request.GET_MAX_OFFSET, {}), 5)
+        assert [connection.peer for connection in cluster["a"].server.connections] != peers
 
 
 @pytest.mark.mission("RM-13")
-def test_a_black_hole_fails_all_callers_by_3_seconds_and_is_tried_again() -> None:
-    async def main() -> None:
-        # A listener whose queue of pending connections is full does not answer further ones.
-        with socket.socket() as hole:
-            hole.bind(("127.0.0.1", 0))
-            hole.listen(0)
-            address = f"127.0.0.1:{hole.getsockname()[1]}"
-            fillers = [socket.socket() for _ in range(4)]
-            try:
-                for filler in fillers:
-                    filler.setblocking(False)
-                    filler.connect_ex(hole.getsockname())
-                await asyncio.sleep(0.05)
-                instance = Instance(ClientOptions("127.0.0.1:1"))
-                began = time.monotonic()
-                calls = [instance.net.call(address, instance.request(105, {}), 10) for _ in range(20)]
-                outcomes = await asyncio.gather(*calls, return_exceptions=True)
-                took = time.monotonic() - began
-                assert all(isinstance(outcome, ConnectFailed) for outcome in outcomes)
-                assert 2.9 < took < 9.5  # the calls themselves have 10 s
-            finally:
-                for filler in fillers:
-                    filler.close()
-            while not await can_connect(instance, hole, address):
-                pass
-            await instance.net.stop()
-
-    run(main())
+async def test_a_black_hole_fails_all_callers_by_3_seconds_and_is_tried_again() -> None:
+    # A listener whose queue of pending connections is full does not answer further ones.
+    with socket.socket() as hole:
+        hole.bind(("127.0.0.1", 0))
+        hole.listen(0)
+        address = f"127.0.0.1:{hole.getsockname()[1]}"
+        fillers = [socket.socket() for _ in range(4)]
+        try:
+            for filler in fillers:
+                filler.setblocking(False)
+                filler.connect_ex(hole.getsockname())
+            await asyncio.sleep(0.05)
+            instance = Instance(ClientOptions("127.0.0.1:1"))
+            began = time.monotonic()
+            calls = [instance.net.call(address, instance.request(105, {}), 10) for _ in range(20)]
+            outcomes = await asyncio.gather(*calls, return_exceptions=True)
+            took = time.monotonic() - began
+            assert all(isinstance(outcome, ConnectFailed) for outcome in outcomes)
+            assert 2.9 < took < 9.5  # the calls themselves have 10 s
+        finally:
+            for filler in fillers:
+                filler.close()
+        while not await can_connect(instance, hole, address):
+            pass
+        await instance.net.stop()
 
 
 async def can_connect(instance: Instance, hole: socket.socket, address: str) -> bool:
@@ -418,7 +385,7 @@ async def can_connect(instance: Instance, hole: socket.socket, address: str) -> 
     return True
 
 
-def test_hooks_see_every_request(tmp_path: Path) -> None:
+async def test_hooks_see_every_request(tmp_path: Path) -> None:
     class Count:
         def __init__(self) -> None:
             self.codes: list[int] = []
@@ -429,36 +396,26 @@ def test_hooks_see_every_request(tmp_path: Path) -> None:
         def after(self, peer: str, request: Command, response: Command) -> None:
             self.codes.append(-request.code)
 
-    async def main() -> None:
-        hook = Count()
-        async with (
-            scripted_cluster("a") as cluster,
-            cluster.client(hooks=[hook]) as client,
-            client.producer("pg", topics=("T",)) as producer,
-        ):
-            await producer.send("T", b"x")
-        assert hook.codes == [105, -105, 34, -34, 310, -310, 35, -35]
-
-    run(main())
+    hook = Count()
+    async with (
+        scripted_cluster("a") as cluster,
+        cluster.client(hooks=[hook]) as client,
+        client.producer("pg", topics=("T",)) as producer,
+    ):
+        await producer.send("T", b"x")
+    assert hook.codes == [105, -105, 34, -34, 310, -310, 35, -35]
 
 
-def test_peers_that_ask_nonsense_are_told_so() -> None:
-    async def main() -> None:
-        async with serving(), producing("a") as (cluster, _):
-            answer = await ask(cluster["a"], Request.GET_CONSUMER_RUNNING_INFO, {})
-            assert answer.code == 1
-
-    run(main())
+async def test_peers_that_ask_nonsense_are_told_so() -> None:
+    async with serving(), producing("a") as (cluster, _):
+        answer = await ask(cluster["a"], Request.GET_CONSUMER_RUNNING_INFO, {})
+        assert answer.code == 1
 
 
-def test_a_peer_is_only_a_peer(tmp_path: Path) -> None:
+async def test_a_peer_is_only_a_peer(tmp_path: Path) -> None:
     """The scripted broker and the real one see the same requests of a producer's life."""
-
-    async def main() -> None:
-        async with real_cluster(tmp_path, "T") as cluster, cluster.client() as client, client.producer("pg") as sender:
-            await sender.send("T", b"x")
-            async with Peer.of(cluster.broker) as peer:
-                answer = await peer.call(Request.GET_PRODUCER_CONNECTION_LIST, producerGroup="pg")
-                assert client.client_id.encode() in answer.body
-
-    run(main())
+    async with real_cluster(tmp_path, "T") as cluster, cluster.client() as client, client.producer("pg") as sender:
+        await sender.send("T", b"x")
+        async with Peer.of(cluster.broker) as peer:
+            answer = await peer.call(Request.GET_PRODUCER_CONNECTION_LIST, producerGroup="pg")
+            assert client.client_id.encode() in answer.body

@@ -55,45 +55,39 @@ def test_an_endpoint_can_name_a_namespace() -> None:
     assert namespace_of(None) is None
 
 
-def test_the_chosen_one_is_kept_while_its_connection_lives() -> None:
-    async def main() -> None:
-        async with serving() as first, serving() as second, serving() as third:
-            servers = {f"127.0.0.1:{server.port}": server for server in (first, second, third)}
-            net = NetClient()
-            names = NameServers(net, list(servers))
-            for _ in range(5):
-                await names.ask(request(ECHO), 3)
-            chosen = names.chosen
-            assert chosen is not None
-            assert [len(server.connections) for server in servers.values()].count(1) == 1
-            await servers[chosen].stop()
-            await until(lambda: net.connection(chosen) is None)
+async def test_the_chosen_one_is_kept_while_its_connection_lives() -> None:
+    async with serving() as first, serving() as second, serving() as third:
+        servers = {f"127.0.0.1:{server.port}": server for server in (first, second, third)}
+        net = NetClient()
+        names = NameServers(net, list(servers))
+        for _ in range(5):
             await names.ask(request(ECHO), 3)
-            assert names.chosen != chosen
-            await net.stop()
+        chosen = names.chosen
+        assert chosen is not None
+        assert [len(server.connections) for server in servers.values()].count(1) == 1
+        await servers[chosen].stop()
+        await until(lambda: net.connection(chosen) is None)
+        await names.ask(request(ECHO), 3)
+        assert names.chosen != chosen
+        await net.stop()
 
-    run(main())
 
-
-def test_name_servers_that_are_down_are_passed_over() -> None:
-    async def main() -> None:
-        async with serving() as server:
-            net = NetClient()
-            good = f"127.0.0.1:{server.port}"
-            for _ in range(4):
-                names = NameServers(net, ["127.0.0.1:1", good, "127.0.0.1:2"])
-                assert (await names.ask(request(ECHO), 3)).code == 0
-                assert names.chosen == good
-            names.update(["127.0.0.1:1"])
-            assert net.connection(good) is None
-            with pytest.raises(ConnectFailed, match="none of 1 name servers"):
-                await names.ask(request(ECHO), 3)
-            names.update([])
-            with pytest.raises(NoNameServer):
-                await names.ask(request(ECHO), 3)
-            await net.stop()
-
-    run(main())
+async def test_name_servers_that_are_down_are_passed_over() -> None:
+    async with serving() as server:
+        net = NetClient()
+        good = f"127.0.0.1:{server.port}"
+        for _ in range(4):
+            names = NameServers(net, ["127.0.0.1:1", good, "127.0.0.1:2"])
+            assert (await names.ask(request(ECHO), 3)).code == 0
+            assert names.chosen == good
+        names.update(["127.0.0.1:1"])
+        assert net.connection(good) is None
+        with pytest.raises(ConnectFailed, match="none of 1 name servers"):
+            await names.ask(request(ECHO), 3)
+        names.update([])
+        with pytest.raises(NoNameServer):
+            await names.ask(request(ECHO), 3)
+        await net.stop()
 
 
 class Endpoint(BaseHTTPRequestHandler):
@@ -141,12 +135,9 @@ def test_addresses_are_fetched_from_an_endpoint(tmp_path: Path, monkeypatch: pyt
         server.server_close()
 
 
-def test_an_endpoint_must_be_one() -> None:
-    async def main() -> None:
-        names = NameServers(NetClient(), [], "ftp://x")
-        await names.fetch()
-        assert names.addresses == []
-        with pytest.raises(ConfigError):
-            await asyncio.to_thread(name_servers.fetch_over_http, "file:///etc/passwd")
-
-    run(main())
+async def test_an_endpoint_must_be_one() -> None:
+    names = NameServers(NetClient(), [], "ftp://x")
+    await names.fetch()
+    assert names.addresses == []
+    with pytest.raises(ConfigError):
+        await asyncio.to_thread(name_servers.fetch_over_http, "file:///etc/passwd")

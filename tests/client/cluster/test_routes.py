@@ -8,7 +8,6 @@ from cometmq.client.cluster.routes import Brokers, borrow_route, read_route, vip
 from cometmq.clock import ManualClock
 from cometmq.errors import NoRoute
 from cometmq.wire.bodies import BrokerData, MessageQueue, QueueData, QueueMapping, TopicRoute
-from tests.support.aio import run
 from tests.support.clusters import idle, producing, real_cluster, scripted_cluster
 from tests.support.net import until
 
@@ -95,68 +94,56 @@ def test_the_vip_port_is_two_below() -> None:
 
 
 @pytest.mark.mission("PC-03")
-def test_a_route_is_asked_for_once_and_again_every_30_seconds() -> None:
-    async def main() -> None:
-        clock = ManualClock()
-        async with (
-            scripted_cluster("a") as cluster,
-            cluster.client(clock) as client,
-            client.producer("pg") as producer,
-        ):
-            for _ in range(10):
-                await producer.send("T", b"x")
-            assert cluster.asked == ["T"]
-            clock.advance(29)
-            await idle(client)
-            assert cluster.asked == ["T"]
-            cluster.queues = 1
-            clock.advance(1)
-            await until(lambda: cluster.asked == ["T", "T"])
-            await idle(client)
-            assert {(await producer.send("T", b"x")).queue.queue_id for _ in range(8)} == {0}
-
-    run(main())
-
-
-def test_a_route_stays_in_use_when_nobody_knows_a_newer_one() -> None:
-    async def main() -> None:
-        async with producing("a") as (cluster, producer):
-            cluster.missing.add("T")
-            with pytest.raises(NoRoute):
-                await producer.instance.refresh_route("T")
+async def test_a_route_is_asked_for_once_and_again_every_30_seconds() -> None:
+    clock = ManualClock()
+    async with (
+        scripted_cluster("a") as cluster,
+        cluster.client(clock) as client,
+        client.producer("pg") as producer,
+    ):
+        for _ in range(10):
             await producer.send("T", b"x")
-            await cluster.server.stop()
-            with pytest.raises(NoRoute):
-                await producer.instance.refresh_route("T")
-            await producer.send("T", b"x")
-
-    run(main())
-
-
-def test_those_who_ask_for_the_same_route_share_one_answer() -> None:
-    async def main() -> None:
-        import asyncio
-
-        async with scripted_cluster("a") as cluster, cluster.client() as client, client.producer("pg") as producer:
-            await asyncio.gather(*[producer.send("T", b"x") for _ in range(50)])
-            assert cluster.asked == ["T"]
-
-    run(main())
+        assert cluster.asked == ["T"]
+        clock.advance(29)
+        await idle(client)
+        assert cluster.asked == ["T"]
+        cluster.queues = 1
+        clock.advance(1)
+        await until(lambda: cluster.asked == ["T", "T"])
+        await idle(client)
+        assert {(await producer.send("T", b"x")).queue.queue_id for _ in range(8)} == {0}
 
 
-def test_a_new_broker_is_used_after_the_next_refresh(tmp_path: Path) -> None:
-    async def main() -> None:
-        clock = ManualClock()
-        async with (
-            real_cluster(tmp_path, "T", brokers=2, queues=1) as cluster,
-            cluster.client(clock=clock) as client,
-            client.producer("pg") as producer,
-        ):
-            used = {(await producer.send("T", b"x")).queue.broker_name for _ in range(4)}
-            assert used == {"broker-a", "broker-b"}
-            await cluster.brokers[1].stop()
-            clock.advance(30)
-            await until(lambda: len(client.instance.known_route("T").publish) == 1)  # type: ignore[union-attr]
-            assert {(await producer.send("T", b"x")).queue.broker_name for _ in range(4)} == {"broker-a"}
+async def test_a_route_stays_in_use_when_nobody_knows_a_newer_one() -> None:
+    async with producing("a") as (cluster, producer):
+        cluster.missing.add("T")
+        with pytest.raises(NoRoute):
+            await producer.instance.refresh_route("T")
+        await producer.send("T", b"x")
+        await cluster.server.stop()
+        with pytest.raises(NoRoute):
+            await producer.instance.refresh_route("T")
+        await producer.send("T", b"x")
 
-    run(main())
+
+async def test_those_who_ask_for_the_same_route_share_one_answer() -> None:
+    import asyncio
+
+    async with scripted_cluster("a") as cluster, cluster.client() as client, client.producer("pg") as producer:
+        await asyncio.gather(*[producer.send("T", b"x") for _ in range(50)])
+        assert cluster.asked == ["T"]
+
+
+async def test_a_new_broker_is_used_after_the_next_refresh(tmp_path: Path) -> None:
+    clock = ManualClock()
+    async with (
+        real_cluster(tmp_path, "T", brokers=2, queues=1) as cluster,
+        cluster.client(clock=clock) as client,
+        client.producer("pg") as producer,
+    ):
+        used = {(await producer.send("T", b"x")).queue.broker_name for _ in range(4)}
+        assert used == {"broker-a", "broker-b"}
+        await cluster.brokers[1].stop()
+        clock.advance(30)
+        await until(lambda: len(client.instance.known_route("T").publish) == 1)  # type: ignore[union-attr]
+        assert {(await producer.send("T", b"x")).queue.broker_name for _ in range(4)} == {"broker-a"}

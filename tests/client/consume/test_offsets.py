@@ -8,7 +8,6 @@ import pytest
 from cometmq.client.consume.offsets import LocalOffsets, RemoteOffsets
 from cometmq.errors import BrokerUnknown, StoreError
 from cometmq.wire.bodies import MessageQueue
-from tests.conftest import run
 from tests.support.clusters import real_cluster
 from tests.support.net import until
 
@@ -16,36 +15,30 @@ FIRST = MessageQueue("broker-a", 0, "T")
 SECOND = MessageQueue("broker-a", 1, "T")
 
 
-def test_the_broker_keeps_what_is_persisted(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with real_cluster(tmp_path, "T") as cluster, cluster.client() as client:
-            cluster.broker.groups.find("g")
-            await client.instance.route("T")
-            offsets = RemoteOffsets(client.instance, "g")
-            offsets.update(FIRST, 5)
-            await offsets.persist([FIRST, SECOND])
-            other = RemoteOffsets(client.instance, "g")
-            assert await other.query(FIRST) == 5
-            assert other.read(FIRST) == 5
-            offsets.update(FIRST, 7)
-            await offsets.persist([FIRST], answered=False)
-            await until(lambda: cluster.broker.offsets.query("g", "T", 0) == 7, "a one-way commit")
-            await offsets.commit(SECOND, 3)
-            assert await other.query(SECOND) == 3
-
-    run(main())
+async def test_the_broker_keeps_what_is_persisted(tmp_path: Path) -> None:
+    async with real_cluster(tmp_path, "T") as cluster, cluster.client() as client:
+        cluster.broker.groups.find("g")
+        await client.instance.route("T")
+        offsets = RemoteOffsets(client.instance, "g")
+        offsets.update(FIRST, 5)
+        await offsets.persist([FIRST, SECOND])
+        other = RemoteOffsets(client.instance, "g")
+        assert await other.query(FIRST) == 5
+        assert other.read(FIRST) == 5
+        offsets.update(FIRST, 7)
+        await offsets.persist([FIRST], answered=False)
+        await until(lambda: cluster.broker.offsets.query("g", "T", 0) == 7, "a one-way commit")
+        await offsets.commit(SECOND, 3)
+        assert await other.query(SECOND) == 3
 
 
-def test_a_queue_of_an_unknown_broker_cannot_be_asked(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with real_cluster(tmp_path, "T") as cluster, cluster.client() as client:
-            offsets = RemoteOffsets(client.instance, "g")
-            with pytest.raises(BrokerUnknown):
-                await offsets.query(MessageQueue("elsewhere", 0, "T"))
-            offsets.update(MessageQueue("elsewhere", 0, "T"), 1)
-            await offsets.persist([MessageQueue("elsewhere", 0, "T")])  # logged only
-
-    run(main())
+async def test_a_queue_of_an_unknown_broker_cannot_be_asked(tmp_path: Path) -> None:
+    async with real_cluster(tmp_path, "T") as cluster, cluster.client() as client:
+        offsets = RemoteOffsets(client.instance, "g")
+        with pytest.raises(BrokerUnknown):
+            await offsets.query(MessageQueue("elsewhere", 0, "T"))
+        offsets.update(MessageQueue("elsewhere", 0, "T"), 1)
+        await offsets.persist([MessageQueue("elsewhere", 0, "T")])  # logged only
 
 
 def test_memory_can_be_made_to_grow_only_and_frozen(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ import pytest
 
 from cometmq import Message, Retry
 from cometmq.errors import ConfigError
-from tests.support.aio import run
 from tests.support.clusters import real_cluster
 from tests.support.consuming import quick, send
 from tests.support.net import until
@@ -23,23 +22,20 @@ def test_a_retry_is_asked_for_in_seconds(after: Any) -> None:
 
 
 @pytest.mark.parametrize("ordered", [False, True])
-def test_a_handler_that_asks_for_nonsense_has_failed(tmp_path: Path, ordered: bool) -> None:
-    async def main() -> None:
-        async with (
-            real_cluster(tmp_path, "T", messageDelayLevel=" ".join(["1s"] * 18)) as cluster,
-            cluster.client(route_refresh=0.1) as client,
-        ):
-            app = quick(client)
-            counts: list[int] = []
+async def test_a_handler_that_asks_for_nonsense_has_failed(tmp_path: Path, ordered: bool) -> None:
+    async with (
+        real_cluster(tmp_path, "T", messageDelayLevel=" ".join(["1s"] * 18)) as cluster,
+        cluster.client(route_refresh=0.1) as client,
+    ):
+        app = quick(client)
+        counts: list[int] = []
 
-            @app.on("T", ordered=ordered)
-            async def handle(message: Message[bytes]) -> None:
-                counts.append(message.delivery_count)
-                if len(counts) == 1:
-                    raise Retry(after=-1)
+        @app.on("T", ordered=ordered)
+        async def handle(message: Message[bytes]) -> None:
+            counts.append(message.delivery_count)
+            if len(counts) == 1:
+                raise Retry(after=-1)
 
-            async with app:
-                await send(client, "T", 1)
-                await until(lambda: counts == [1, 2])
-
-    run(main())
+        async with app:
+            await send(client, "T", 1)
+            await until(lambda: counts == [1, 2])

@@ -30,90 +30,75 @@ pytestmark = pytest.mark.filterwarnings("error")
 
 
 @pytest.mark.mission("CC-01")
-def test_the_first_message_is_handled_by_the_first_rebalance(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with real_cluster(tmp_path, "T") as cluster, cluster.client() as client:
-            await send(client, "T", 1)
-            got = Got()
-            app = client.push_consumer("cg", start=StartFrom.FIRST)
-            app.subscribe("T", got.take)
-            loop = asyncio.get_running_loop()
-            began_s = loop.time()
-            async with app:
-                await got.count(1)
-            # Half a second of rest is RocketMQ's; the next rebalance would come after 20 s.
-            assert 0.5 <= loop.time() - began_s < 15
-
-    run(main())
+async def test_the_first_message_is_handled_by_the_first_rebalance(tmp_path: Path) -> None:
+    async with real_cluster(tmp_path, "T") as cluster, cluster.client() as client:
+        await send(client, "T", 1)
+        got = Got()
+        app = client.push_consumer("cg", start=StartFrom.FIRST)
+        app.subscribe("T", got.take)
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        async with app:
+            await got.count(1)
+        # Half a second of rest is RocketMQ's; the next rebalance would come after 20 s.
+        assert 0.5 <= loop.time() - began_s < 15
 
 
 @pytest.mark.mission("CC-01")
-def test_start_and_stop_each_happen_once_and_a_stopped_consumer_stays_so(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with real_cluster(tmp_path, "T") as cluster, cluster.client() as client:
-            app = quick(client)
-            with pytest.raises(ConfigError, match="subscribes to nothing"):
-                await app.start()
-            app.subscribe("T", Got().take)
+async def test_start_and_stop_each_happen_once_and_a_stopped_consumer_stays_so(tmp_path: Path) -> None:
+    async with real_cluster(tmp_path, "T") as cluster, cluster.client() as client:
+        app = quick(client)
+        with pytest.raises(ConfigError, match="subscribes to nothing"):
             await app.start()
-            with pytest.raises(NotRunning, match="started before"):
-                await app.start()
-            assert app.is_running
-            await app.stop()
-            await app.stop()
-            with pytest.raises(NotRunning, match="started before"):
-                await app.start()
-
-    run(main())
-
-
-@pytest.mark.mission("CC-01")
-def test_a_consumer_of_a_client_that_does_not_run_does_not_start() -> None:
-    async def main() -> None:
-        app = quick(Client("127.0.0.1:1"))
         app.subscribe("T", Got().take)
-        with pytest.raises(NotRunning, match="client is not running"):
+        await app.start()
+        with pytest.raises(NotRunning, match="started before"):
+            await app.start()
+        assert app.is_running
+        await app.stop()
+        await app.stop()
+        with pytest.raises(NotRunning, match="started before"):
             await app.start()
 
-    run(main())
+
+@pytest.mark.mission("CC-01")
+async def test_a_consumer_of_a_client_that_does_not_run_does_not_start() -> None:
+    app = quick(Client("127.0.0.1:1"))
+    app.subscribe("T", Got().take)
+    with pytest.raises(NotRunning, match="client is not running"):
+        await app.start()
 
 
 @pytest.mark.mission("CC-01")
-def test_a_group_that_is_taken_leaves_the_consumer_startable(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with real_cluster(tmp_path, "T") as cluster, cluster.client() as client:
-            first, second, renamed = quick(client), quick(client), quick(client, "other")
-            for app in (first, second, renamed):
-                app.subscribe("T", Got().take)
-            await first.start()
-            with pytest.raises(ConfigError, match="group cg"):
-                await second.start()
-            await renamed.start()
-            assert first.is_running
-            await first.stop()
+async def test_a_group_that_is_taken_leaves_the_consumer_startable(tmp_path: Path) -> None:
+    async with real_cluster(tmp_path, "T") as cluster, cluster.client() as client:
+        first, second, renamed = quick(client), quick(client), quick(client, "other")
+        for app in (first, second, renamed):
+            app.subscribe("T", Got().take)
+        await first.start()
+        with pytest.raises(ConfigError, match="group cg"):
             await second.start()
-            assert second.is_running
-
-    run(main())
+        await renamed.start()
+        assert first.is_running
+        await first.stop()
+        await second.start()
+        assert second.is_running
 
 
 @pytest.mark.mission("CC-01")
-def test_a_start_that_fails_is_final_and_leaves_nothing(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with real_cluster(tmp_path, "T", enablePropertyFilter=True) as cluster, cluster.client() as client:
-            app = quick(client)
-            app.subscribe("T", Got().take, sql="a >")
-            with pytest.raises(BrokerError, match="answered code"):
-                await app.start()
-            assert not app.is_running
-            assert client.instance.consumers == {}
-            with pytest.raises(NotRunning):
-                await app.start()
-            again = quick(client)
-            again.subscribe("T", Got().take, sql="a > 1")
-            await again.start()
-
-    run(main())
+async def test_a_start_that_fails_is_final_and_leaves_nothing(tmp_path: Path) -> None:
+    async with real_cluster(tmp_path, "T", enablePropertyFilter=True) as cluster, cluster.client() as client:
+        app = quick(client)
+        app.subscribe("T", Got().take, sql="a >")
+        with pytest.raises(BrokerError, match="answered code"):
+            await app.start()
+        assert not app.is_running
+        assert client.instance.consumers == {}
+        with pytest.raises(NotRunning):
+            await app.start()
+        again = quick(client)
+        again.subscribe("T", Got().take, sql="a > 1")
+        await again.start()
 
 
 @pytest.mark.mission("CC-01")
@@ -147,34 +132,31 @@ def test_groups_and_topics_that_cannot_be_are_refused() -> None:
 
 
 @pytest.mark.mission("CC-02")
-def test_consumers_of_one_client_share_its_connections_and_heartbeats(tmp_path: Path) -> None:
-    async def main() -> None:
-        asked = Asked()
-        async with (
-            real_cluster(tmp_path, "T", brokers=2) as cluster,
-            cluster.client(instance_name="shared", hooks=[asked]) as client,
-        ):
-            got = [Got(), Got(), Got()]
-            for number, one in enumerate(got):
-                app = quick(client, f"cg{number}")
-                app.subscribe("T", one.take)
-                await app.start()
-            bodies = await send(client, "T", 10, None)
-            for one in got:
-                await one.count(10)
-                one.check_once(bodies)
-            await client.instance.heartbeat()
-            beats = [command for _, command in asked.commands if command.code == Request.HEART_BEAT]
-            data = HeartbeatData.decode(beats[-1].body)
-            assert {it.group_name for it in data.consumer_data_set} == {"cg0", "cg1", "cg2"}
-            assert "CLIENT_INNER_PRODUCER" in {it.group_name for it in data.producer_data_set}
-            assert client.client_id.endswith("@shared")
-            for broker in cluster.brokers:
-                peers = {member.link.peer_text for name in ("cg0", "cg1", "cg2")
-                         for member in broker.consumers.get(name).members.values()}  # type: ignore[union-attr]  # fmt: skip
-                assert len(peers) == 1
-
-    run(main())
+async def test_consumers_of_one_client_share_its_connections_and_heartbeats(tmp_path: Path) -> None:
+    asked = Asked()
+    async with (
+        real_cluster(tmp_path, "T", brokers=2) as cluster,
+        cluster.client(instance_name="shared", hooks=[asked]) as client,
+    ):
+        got = [Got(), Got(), Got()]
+        for number, one in enumerate(got):
+            app = quick(client, f"cg{number}")
+            app.subscribe("T", one.take)
+            await app.start()
+        bodies = await send(client, "T", 10, None)
+        for one in got:
+            await one.count(10)
+            one.check_once(bodies)
+        await client.instance.heartbeat()
+        beats = [command for _, command in asked.commands if command.code == Request.HEART_BEAT]
+        data = HeartbeatData.decode(beats[-1].body)
+        assert {it.group_name for it in data.consumer_data_set} == {"cg0", "cg1", "cg2"}
+        assert "CLIENT_INNER_PRODUCER" in {it.group_name for it in data.producer_data_set}
+        assert client.client_id.endswith("@shared")
+        for broker in cluster.brokers:
+            peers = {member.link.peer_text for name in ("cg0", "cg1", "cg2")
+                     for member in broker.consumers.get(name).members.values()}  # type: ignore[union-attr]  # fmt: skip
+            assert len(peers) == 1
 
 
 def test_a_broadcasting_consumer_is_known_by_a_stable_id(tmp_path: Path) -> None:
@@ -184,83 +166,71 @@ def test_a_broadcasting_consumer_is_known_by_a_stable_id(tmp_path: Path) -> None
     assert offsets.path == tmp_path / "10.0.0.1@DEFAULT" / "cg" / "offsets.json"
 
 
-def test_run_consumes_until_it_is_cancelled(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with real_cluster(tmp_path, "T") as cluster, cluster.client() as client:
+async def test_run_consumes_until_it_is_cancelled(tmp_path: Path) -> None:
+    async with real_cluster(tmp_path, "T") as cluster, cluster.client() as client:
+        got = Got()
+        app = quick(client)
+        app.subscribe("T", got.take)
+        task = asyncio.create_task(app.run())
+        await send(client, "T", 3)
+        await got.count(3)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert not app.is_running
+        assert committed(cluster.broker) == 3
+
+
+async def test_stop_waits_for_handlers_and_commits_what_they_did(tmp_path: Path) -> None:
+    async with real_cluster(tmp_path, "T") as cluster, cluster.client() as client:
+        got = Got()
+        got.gate.clear()
+        app = quick(client, concurrency=3)
+        app.subscribe("T", got.take)
+        await app.start()
+        await send(client, "T", 10)
+        await until(lambda: got.running == 3)
+        stopping = asyncio.create_task(app.stop())
+        await settle()
+        assert not stopping.done()
+        got.gate.set()
+        await stopping
+        assert len(got.messages) == 3  # what waited in line is left to others
+        assert committed(cluster.broker) == 3
+
+
+async def test_handlers_that_take_too_long_are_cancelled_and_their_messages_come_again(tmp_path: Path) -> None:
+    async with real_cluster(tmp_path, "T") as cluster, cluster.client() as client:
+        got = Got()
+        got.gate.clear()
+        app = quick(client, drain_timeout=0.01)
+        app.subscribe("T", got.take)
+        await app.start()
+        await send(client, "T", 1)
+        await until(lambda: got.running == 1)
+        await app.stop()
+        assert (got.running, got.messages) == (0, [])
+        got.gate.set()
+        again = quick(client)
+        again.subscribe("T", got.take)
+        async with again:
+            await got.count(1)
+
+
+async def test_nothing_is_left_of_a_consumer(tmp_path: Path) -> None:
+    async with real_cluster(tmp_path, "T") as cluster, cluster.client() as client:
+        before = set(asyncio.all_tasks())
+        for _ in range(3):
             got = Got()
-            app = quick(client)
+            app = quick(client, start=StartFrom.LAST)
             app.subscribe("T", got.take)
-            task = asyncio.create_task(app.run())
-            await send(client, "T", 3)
-            await got.count(3)
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-            assert not app.is_running
-            assert committed(cluster.broker) == 3
-
-    run(main())
-
-
-def test_stop_waits_for_handlers_and_commits_what_they_did(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with real_cluster(tmp_path, "T") as cluster, cluster.client() as client:
-            got = Got()
-            got.gate.clear()
-            app = quick(client, concurrency=3)
-            app.subscribe("T", got.take)
-            await app.start()
-            await send(client, "T", 10)
-            await until(lambda: got.running == 3)
-            stopping = asyncio.create_task(app.stop())
-            await settle()
-            assert not stopping.done()
-            got.gate.set()
-            await stopping
-            assert len(got.messages) == 3  # what waited in line is left to others
-            assert committed(cluster.broker) == 3
-
-    run(main())
-
-
-def test_handlers_that_take_too_long_are_cancelled_and_their_messages_come_again(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with real_cluster(tmp_path, "T") as cluster, cluster.client() as client:
-            got = Got()
-            got.gate.clear()
-            app = quick(client, drain_timeout=0.01)
-            app.subscribe("T", got.take)
-            await app.start()
-            await send(client, "T", 1)
-            await until(lambda: got.running == 1)
-            await app.stop()
-            assert (got.running, got.messages) == (0, [])
-            got.gate.set()
-            again = quick(client)
-            again.subscribe("T", got.take)
-            async with again:
-                await got.count(1)
-
-    run(main())
-
-
-def test_nothing_is_left_of_a_consumer(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with real_cluster(tmp_path, "T") as cluster, cluster.client() as client:
-            before = set(asyncio.all_tasks())
-            for _ in range(3):
-                got = Got()
-                app = quick(client, start=StartFrom.LAST)
-                app.subscribe("T", got.take)
-                async with app:
-                    await until(lambda app=app: len(app.queues) == 5)  # type: ignore[misc]
-                    await send(client, "T", 5)
-                    await got.count(5)
-                assert member_of(app).queues == {}
-            await until(lambda: set(asyncio.all_tasks()) <= before)
-            assert client.instance.consumers == {}
-
-    run(main())
+            async with app:
+                await until(lambda app=app: len(app.queues) == 5)  # type: ignore[misc]
+                await send(client, "T", 5)
+                await got.count(5)
+            assert member_of(app).queues == {}
+        await until(lambda: set(asyncio.all_tasks()) <= before)
+        assert client.instance.consumers == {}
 
 
 # Handlers
@@ -272,48 +242,45 @@ class Order:
     note: str = ""
 
 
-def test_payloads_are_decoded_by_annotation(tmp_path: Path) -> None:
-    async def main() -> None:
-        topics = ("Orders", "Texts", "Raw", "Whole", "Plain")
-        async with real_cluster(tmp_path, *topics) as cluster, cluster.client() as client:
-            seen: dict[str, Any] = {}
-            app = quick(client, codec=json_codec)
+async def test_payloads_are_decoded_by_annotation(tmp_path: Path) -> None:
+    topics = ("Orders", "Texts", "Raw", "Whole", "Plain")
+    async with real_cluster(tmp_path, *topics) as cluster, cluster.client() as client:
+        seen: dict[str, Any] = {}
+        app = quick(client, codec=json_codec)
 
-            @app.on("Orders", tag="created || paid")
-            async def orders(order: Order, message: Message[bytes]) -> None:
-                seen["orders"] = (order, message.tag, message.value)
+        @app.on("Orders", tag="created || paid")
+        async def orders(order: Order, message: Message[bytes]) -> None:
+            seen["orders"] = (order, message.tag, message.value)
 
-            @app.on("Texts")
-            def texts(text: str) -> None:
-                seen["texts"] = text
+        @app.on("Texts")
+        def texts(text: str) -> None:
+            seen["texts"] = text
 
-            @app.on("Raw")
-            async def raw(body: bytes) -> None:
-                seen["raw"] = body
+        @app.on("Raw")
+        async def raw(body: bytes) -> None:
+            seen["raw"] = body
 
-            @app.on("Whole")
-            async def whole(message: Message[Order]) -> None:
-                seen["whole"] = message.value
+        @app.on("Whole")
+        async def whole(message: Message[Order]) -> None:
+            seen["whole"] = message.value
 
-            @app.on("Plain")
-            async def plain(message) -> None:  # type: ignore[no-untyped-def]
-                seen["plain"] = message.value
+        @app.on("Plain")
+        async def plain(message) -> None:  # type: ignore[no-untyped-def]
+            seen["plain"] = message.value
 
-            async with app, client.producer("pg") as producer:
-                await producer.send("Orders", b'{"id": 1}', tag="other")
-                await producer.send("Orders", b'{"id": 7, "note": "x"}', tag="paid")
-                for topic in ("Texts", "Raw", "Whole", "Plain"):
-                    await producer.send(topic, b'{"id": 3}')
-                await until(lambda: len(seen) == 5)
-            assert seen == {
-                "orders": (Order(7, "x"), "paid", Order(7, "x")),
-                "texts": '{"id": 3}',
-                "raw": b'{"id": 3}',
-                "whole": Order(3),
-                "plain": {"id": 3},
-            }
-
-    run(main())
+        async with app, client.producer("pg") as producer:
+            await producer.send("Orders", b'{"id": 1}', tag="other")
+            await producer.send("Orders", b'{"id": 7, "note": "x"}', tag="paid")
+            for topic in ("Texts", "Raw", "Whole", "Plain"):
+                await producer.send(topic, b'{"id": 3}')
+            await until(lambda: len(seen) == 5)
+        assert seen == {
+            "orders": (Order(7, "x"), "paid", Order(7, "x")),
+            "texts": '{"id": 3}',
+            "raw": b'{"id": 3}',
+            "whole": Order(3),
+            "plain": {"id": 3},
+        }
 
 
 @pytest.mark.parametrize(
@@ -340,71 +307,62 @@ def test_a_batch_handler_takes_a_list() -> None:
 
 
 @pytest.mark.mission("CC-08")
-def test_what_was_pulled_is_cut_into_batches(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with real_cluster(tmp_path, "T") as cluster, cluster.client() as client:
-            await send(client, "T", 32)
-            sizes: list[int] = []
-            app = quick(client, concurrency=1, pull_batch=32)
+async def test_what_was_pulled_is_cut_into_batches(tmp_path: Path) -> None:
+    async with real_cluster(tmp_path, "T") as cluster, cluster.client() as client:
+        await send(client, "T", 32)
+        sizes: list[int] = []
+        app = quick(client, concurrency=1, pull_batch=32)
 
-            @app.on("T", batch=10)
-            async def many(messages: list[Message[bytes]]) -> None:
-                sizes.append(len(messages))
+        @app.on("T", batch=10)
+        async def many(messages: list[Message[bytes]]) -> None:
+            sizes.append(len(messages))
 
-            async with app:
-                await until(lambda: sum(sizes) == 32)
-            assert sizes == [10, 10, 10, 2]
-            assert committed(cluster.broker) == 32
-
-    run(main())
+        async with app:
+            await until(lambda: sum(sizes) == 32)
+        assert sizes == [10, 10, 10, 2]
+        assert committed(cluster.broker) == 32
 
 
 @pytest.mark.mission("CC-08")
-def test_one_number_bounds_how_many_handlers_run_and_nothing_is_lost(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with real_cluster(tmp_path, "T", "U") as cluster, cluster.client() as client:
-            got = Got()
-            app = quick(client, concurrency=7)
-            app.subscribe("T", got.take)
-            app.subscribe("U", got.take, ordered=True)
-            got.gate.clear()
-            async with app:
-                bodies = await send(client, "T", 200) + await send(client, "U", 200, None)
-                await until(lambda: got.running == 7)
-                await until(lambda: cache_of(app).count == 200)
-                assert got.running_max == 7
-                got.gate.set()
-                await got.count(400)
-            got.check_once(bodies)
+async def test_one_number_bounds_how_many_handlers_run_and_nothing_is_lost(tmp_path: Path) -> None:
+    async with real_cluster(tmp_path, "T", "U") as cluster, cluster.client() as client:
+        got = Got()
+        app = quick(client, concurrency=7)
+        app.subscribe("T", got.take)
+        app.subscribe("U", got.take, ordered=True)
+        got.gate.clear()
+        async with app:
+            bodies = await send(client, "T", 200) + await send(client, "U", 200, None)
+            await until(lambda: got.running == 7)
+            await until(lambda: cache_of(app).count == 200)
             assert got.running_max == 7
-
-    run(main())
+            got.gate.set()
+            await got.count(400)
+        got.check_once(bodies)
+        assert got.running_max == 7
 
 
 @pytest.mark.mission("CC-08")
-def test_a_message_that_no_thread_takes_is_handled_after_five_seconds(tmp_path: Path) -> None:
-    async def main() -> None:
-        clock = ManualClock()
-        async with real_cluster(tmp_path, "T") as cluster, cluster.client(clock=clock) as client:
-            executor = FullOnce()
-            texts: list[str] = []
+async def test_a_message_that_no_thread_takes_is_handled_after_five_seconds(tmp_path: Path) -> None:
+    clock = ManualClock()
+    async with real_cluster(tmp_path, "T") as cluster, cluster.client(clock=clock) as client:
+        executor = FullOnce()
+        texts: list[str] = []
 
-            def handle(text: str) -> None:
-                texts.append(text)
+        def handle(text: str) -> None:
+            texts.append(text)
 
-            app = quick(client, executor=executor)
-            app.subscribe("T", handle)
-            with executor:
-                async with app:
-                    await send(client, "T", 1)
-                    await until(lambda: executor.refused == 1)
-                    clock.advance(4.9)
-                    await settle()
-                    assert texts == []
-                    clock.advance(0.2)
-                    await until(lambda: texts == ["0"])
-
-    run(main())
+        app = quick(client, executor=executor)
+        app.subscribe("T", handle)
+        with executor:
+            async with app:
+                await send(client, "T", 1)
+                await until(lambda: executor.refused == 1)
+                clock.advance(4.9)
+                await settle()
+                assert texts == []
+                clock.advance(0.2)
+                await until(lambda: texts == ["0"])
 
 
 class FullOnce(ThreadPoolExecutor):
@@ -434,89 +392,80 @@ class Labels:
 
 
 @pytest.mark.mission("CC-09")
-def test_hooks_see_how_handlers_end(tmp_path: Path) -> None:
-    async def main() -> None:
-        clock = ManualClock()
-        async with real_cluster(tmp_path, "T") as cluster, cluster.client(clock=clock) as client:
-            labels = Labels()
-            app = quick(client, concurrency=1)
-            app.add_hook(labels)
+async def test_hooks_see_how_handlers_end(tmp_path: Path) -> None:
+    clock = ManualClock()
+    async with real_cluster(tmp_path, "T") as cluster, cluster.client(clock=clock) as client:
+        labels = Labels()
+        app = quick(client, concurrency=1)
+        app.add_hook(labels)
 
-            @app.on("T")
-            async def handle(text: str) -> Outcome:
-                if text == "0":
-                    raise ValueError("no")
-                if text == "1":
-                    return None  # type: ignore[return-value]
-                if text == "2":
-                    clock.advance(16 * 60)
-                if text == "3":
-                    raise Retry
-                return Outcome.SUCCESS
+        @app.on("T")
+        async def handle(text: str) -> Outcome:
+            if text == "0":
+                raise ValueError("no")
+            if text == "1":
+                return None  # type: ignore[return-value]
+            if text == "2":
+                clock.advance(16 * 60)
+            if text == "3":
+                raise Retry
+            return Outcome.SUCCESS
 
-            async with app:
-                await send(client, "T", 5)
-                await until(lambda: len(labels.contexts) == 5)
-            seen = [context.label for context in labels.contexts]
-            assert seen == ["exception", "null", "timeout", "failed", "success"]
-            assert [context.success for context in labels.contexts] == [False, False, True, False, True]
-            assert isinstance(labels.contexts[0].error, ValueError)
-            assert labels.began == 5
-            start = int(labels.contexts[4].messages[0].properties["CONSUME_START_TIME"])
-            assert start >= 1_700_000_000_000
-
-    run(main())
+        async with app:
+            await send(client, "T", 5)
+            await until(lambda: len(labels.contexts) == 5)
+        seen = [context.label for context in labels.contexts]
+        assert seen == ["exception", "null", "timeout", "failed", "success"]
+        assert [context.success for context in labels.contexts] == [False, False, True, False, True]
+        assert isinstance(labels.contexts[0].error, ValueError)
+        assert labels.began == 5
+        start = int(labels.contexts[4].messages[0].properties["CONSUME_START_TIME"])
+        assert start >= 1_700_000_000_000
 
 
 @pytest.mark.mission("CC-09")
-def test_a_retried_message_shows_its_own_topic_and_a_dropped_queue_is_skipped(tmp_path: Path) -> None:
-    async def main() -> None:
-        clock = ManualClock()
-        async with real_cluster(tmp_path, "ns%T", clock=clock) as cluster, cluster.client(namespace="ns") as client:
-            got = Got()
-            app = quick(client)
+async def test_a_retried_message_shows_its_own_topic_and_a_dropped_queue_is_skipped(tmp_path: Path) -> None:
+    clock = ManualClock()
+    async with real_cluster(tmp_path, "ns%T", clock=clock) as cluster, cluster.client(namespace="ns") as client:
+        got = Got()
+        app = quick(client)
 
-            @app.on("T")
-            async def handle(message: Message[bytes]) -> None:
-                got.messages.append(message)
-                if message.delivery_count == 1:
-                    raise Retry(after=1)
+        @app.on("T")
+        async def handle(message: Message[bytes]) -> None:
+            got.messages.append(message)
+            if message.delivery_count == 1:
+                raise Retry(after=1)
 
-            async with app:
-                await send(client, "T", 1)
-                await advance_until(clock, lambda: len(got.messages) == 2, "the retry", 1.0)
-            first, second = got.messages
-            assert (first.topic, second.topic) == ("T", "T")
-            assert second.queue is not None
-            assert second.queue.topic == "%RETRY%cg"
-            assert (first.delivery_count, second.delivery_count) == (1, 2)
-            assert first.id == second.id
-
-    run(main())
+        async with app:
+            await send(client, "T", 1)
+            await advance_until(clock, lambda: len(got.messages) == 2, "the retry", 1.0)
+        first, second = got.messages
+        assert (first.topic, second.topic) == ("T", "T")
+        assert second.queue is not None
+        assert second.queue.topic == "%RETRY%cg"
+        assert (first.delivery_count, second.delivery_count) == (1, 2)
+        assert first.id == second.id
 
 
 @pytest.mark.mission("CC-10")
-def test_the_rest_of_a_batch_comes_back(tmp_path: Path) -> None:
-    async def main() -> None:
-        clock = ManualClock()
-        async with real_cluster(tmp_path, "T", clock=clock) as cluster, cluster.client() as client:
-            await send(client, "T", 5)
-            batches: list[list[bytes]] = []
-            app = quick(client)
+async def test_the_rest_of_a_batch_comes_back(tmp_path: Path) -> None:
+    clock = ManualClock()
+    async with real_cluster(tmp_path, "T", clock=clock) as cluster, cluster.client() as client:
+        await send(client, "T", 5)
+        batches: list[list[bytes]] = []
+        app = quick(client)
 
-            @app.on("T", batch=5)
-            async def many(messages: list[Message[bytes]]) -> None:
-                batches.append([message.body for message in messages])
-                if len(batches) == 1:
-                    raise Retry(after=1, done=3)  # RocketMQ's ackIndex 2
+        @app.on("T", batch=5)
+        async def many(messages: list[Message[bytes]]) -> None:
+            batches.append([message.body for message in messages])
+            if len(batches) == 1:
+                raise Retry(after=1, done=3)  # RocketMQ's ackIndex 2
 
-            async with app:
-                await until(lambda: committed(cluster.broker) == 5)
-                await advance_until(clock, lambda: sum(map(len, batches)) == 7, "two retries", 1.0)
-            assert batches[0] == [b"0", b"1", b"2", b"3", b"4"]
-            assert sorted(body for batch in batches[1:] for body in batch) == [b"3", b"4"]
-
-    run(main())
+        async with app:
+            await until(lambda: committed(cluster.broker) == 5)
+            await advance_until(clock, lambda: sum(map(len, batches)) == 7, "two retries", 1.0)
+        assert batches[0] == [b"0", b"1", b"2", b"3", b"4"]
+        assert sorted(body for batch in batches[1:] for body in batch) == [b"3", b"4"]
 
 
 @pytest.mark.mission("CC-10")
@@ -574,61 +523,57 @@ class Refuse:
 
 
 @pytest.mark.mission("CC-10")
-def test_a_stuck_message_holds_the_committed_offset_and_a_dropped_queue_commits_nothing(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with real_cluster(tmp_path, "T") as cluster, cluster.client() as client:
-            await send(client, "T", 10)
-            done: list[str] = []
-            stuck = asyncio.Event()
-            app = quick(client, commit_interval=0.02)
+async def test_a_stuck_message_holds_the_committed_offset_and_a_dropped_queue_commits_nothing(tmp_path: Path) -> None:
+    async with real_cluster(tmp_path, "T") as cluster, cluster.client() as client:
+        await send(client, "T", 10)
+        done: list[str] = []
+        stuck = asyncio.Event()
+        app = quick(client, commit_interval=0.02)
 
-            @app.on("T")
-            async def handle(text: str) -> None:
-                if text == "3":
-                    await stuck.wait()
-                done.append(text)
+        @app.on("T")
+        async def handle(text: str) -> None:
+            if text == "3":
+                await stuck.wait()
+            done.append(text)
 
-            await app.start()
-            await until(lambda: len(done) == 9)
-            cache = cache_of(app)
-            await member_of(app).offsets.persist([cache.queue])
-            assert committed(cluster.broker) == 3
-            assert (cache.count, cache.commit_offset) == (1, 3)
-            cache.state = "lost"
-            stuck.set()
-            await until(lambda: len(done) == 10)
-            await app.stop()
-            assert committed(cluster.broker) == 3
-
-    run(main())
+        await app.start()
+        await until(lambda: len(done) == 9)
+        cache = cache_of(app)
+        await member_of(app).offsets.persist([cache.queue])
+        assert committed(cluster.broker) == 3
+        assert (cache.count, cache.commit_offset) == (1, 3)
+        cache.state = "lost"
+        stuck.set()
+        await until(lambda: len(done) == 10)
+        await app.stop()
+        assert committed(cluster.broker) == 3
 
 
-def test_what_a_broadcast_fails_on_is_logged_and_skipped(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async def main() -> None:
-        async with real_cluster(tmp_path, "T") as cluster, cluster.client() as client:
-            got = [Got(), Got()]
-            async with cluster.client() as other:
-                apps = []
-                for number, one in enumerate((client, other)):
-                    app = quick(one, broadcast=True, offsets_dir=tmp_path / str(number))
-                    app.subscribe("T", got[number].take)
-                    await app.start()
-                    apps.append(app)
-                failing = quick(client, "failing", broadcast=True, offsets_dir=tmp_path / "2")
+async def test_what_a_broadcast_fails_on_is_logged_and_skipped(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with real_cluster(tmp_path, "T") as cluster, cluster.client() as client:
+        got = [Got(), Got()]
+        async with cluster.client() as other:
+            apps = []
+            for number, one in enumerate((client, other)):
+                app = quick(one, broadcast=True, offsets_dir=tmp_path / str(number))
+                app.subscribe("T", got[number].take)
+                await app.start()
+                apps.append(app)
+            failing = quick(client, "failing", broadcast=True, offsets_dir=tmp_path / "2")
 
-                @failing.on("T")
-                async def fail(text: str) -> None:
-                    raise ValueError(text)
+            @failing.on("T")
+            async def fail(text: str) -> None:
+                raise ValueError(text)
 
-                async with failing:
-                    bodies = await send(client, "T", 10, None)
-                    for taken in got:
-                        await taken.count(10)
-                        taken.check_once(bodies)
-                    await until(lambda: caplog.text.count("broadcasts are not retried") == 10)
-                    assert stored(cluster.broker, "%RETRY%failing") == []
-
-    run(main())
+            async with failing:
+                bodies = await send(client, "T", 10, None)
+                for taken in got:
+                    await taken.count(10)
+                    taken.check_once(bodies)
+                await until(lambda: caplog.text.count("broadcasts are not retried") == 10)
+                assert stored(cluster.broker, "%RETRY%failing") == []
 
 
 # Retries and dead letters
@@ -704,93 +649,78 @@ def test_a_retry_has_the_nearest_of_the_levels(after_s: float, level: int) -> No
 # Request and reply
 
 
-def test_what_a_handler_returns_is_the_reply(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with real_cluster(tmp_path, "rpc") as cluster, cluster.client() as client, cluster.client() as asker:
-            app = quick(client)
+async def test_what_a_handler_returns_is_the_reply(tmp_path: Path) -> None:
+    async with real_cluster(tmp_path, "rpc") as cluster, cluster.client() as client, cluster.client() as asker:
+        app = quick(client)
 
-            @app.on("rpc")
-            async def answer(question: dict[str, int]) -> dict[str, int]:
-                return {"double": question["number"] * 2}
+        @app.on("rpc")
+        async def answer(question: dict[str, int]) -> dict[str, int]:
+            return {"double": question["number"] * 2}
 
-            async with app, asker.producer("pg", codec=json_codec) as producer:
-                reply = await producer.request("rpc", {"number": 21}, timeout=20.0)
-                assert reply.value == {"double": 42}
-                await producer.send("rpc", {"number": 1})  # nobody waits: handled, and that is it
-                await until(lambda: sum(committed(cluster.broker, "cg", "rpc", it) > 0 for it in range(4)) == 2)
-
-    run(main())
+        async with app, asker.producer("pg", codec=json_codec) as producer:
+            reply = await producer.request("rpc", {"number": 21}, timeout=20.0)
+            assert reply.value == {"double": 42}
+            await producer.send("rpc", {"number": 1})  # nobody waits: handled, and that is it
+            await until(lambda: sum(committed(cluster.broker, "cg", "rpc", it) > 0 for it in range(4)) == 2)
 
 
-def test_topics_can_be_added_and_left_while_the_consumer_runs(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with real_cluster(tmp_path, "T", "U") as cluster, cluster.client() as client:
-            got = Got()
-            app = quick(client)
-            app.subscribe("T", got.take)
-            async with app:
-                await send(client, "T", 1)
-                await got.count(1)
-                app.subscribe("U", got.take)
-                await send(client, "U", 1)
-                await got.count(2)
-                app.unsubscribe("T")
-                await until(lambda: {queue.topic for queue in app.queues} == {"U", "%RETRY%cg"})
-                assert committed(cluster.broker) == 1
-                await send(client, "U", 1)
-                await got.count(3)
-            assert [message.topic for message in got.messages] == ["T", "U", "U"]
-
-    run(main())
-
-
-def test_a_consumer_of_its_own_has_a_private_client(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with real_cluster(tmp_path, "T") as cluster, cluster.client() as client:
-            got = Got()
-            app = PushConsumer("own", ConsumerOptions(start=StartFrom.FIRST), namesrv=cluster.namesrv)
-            app.subscribe("T", got.take)
-            async with app, client.producer("pg") as producer:
-                await producer.send("T", b"x", queue=await queue_of(producer, "T", 1))
-                await got.count(1)
-            assert not app.instance.is_running
-
-    run(main())
-
-
-def test_a_handler_may_stop_its_own_consumer(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with real_cluster(tmp_path, "T") as cluster, cluster.client() as client:
-            app = quick(client)
-            stopped = asyncio.Event()
-
-            @app.on("T")
-            async def handle(body: bytes) -> None:
-                await app.stop()
-                stopped.set()
-
-            await app.start()
+async def test_topics_can_be_added_and_left_while_the_consumer_runs(tmp_path: Path) -> None:
+    async with real_cluster(tmp_path, "T", "U") as cluster, cluster.client() as client:
+        got = Got()
+        app = quick(client)
+        app.subscribe("T", got.take)
+        async with app:
             await send(client, "T", 1)
-            async with asyncio.timeout(20):
-                await stopped.wait()
-            assert not app.is_running
+            await got.count(1)
+            app.subscribe("U", got.take)
+            await send(client, "U", 1)
+            await got.count(2)
+            app.unsubscribe("T")
+            await until(lambda: {queue.topic for queue in app.queues} == {"U", "%RETRY%cg"})
+            assert committed(cluster.broker) == 1
+            await send(client, "U", 1)
+            await got.count(3)
+        assert [message.topic for message in got.messages] == ["T", "U", "U"]
 
-    run(main())
+
+async def test_a_consumer_of_its_own_has_a_private_client(tmp_path: Path) -> None:
+    async with real_cluster(tmp_path, "T") as cluster, cluster.client() as client:
+        got = Got()
+        app = PushConsumer("own", ConsumerOptions(start=StartFrom.FIRST), namesrv=cluster.namesrv)
+        app.subscribe("T", got.take)
+        async with app, client.producer("pg") as producer:
+            await producer.send("T", b"x", queue=await queue_of(producer, "T", 1))
+            await got.count(1)
+        assert not app.instance.is_running
 
 
-def test_an_expression_that_the_broker_refuses_later_is_said_and_changes_nothing(
+async def test_a_handler_may_stop_its_own_consumer(tmp_path: Path) -> None:
+    async with real_cluster(tmp_path, "T") as cluster, cluster.client() as client:
+        app = quick(client)
+        stopped = asyncio.Event()
+
+        @app.on("T")
+        async def handle(body: bytes) -> None:
+            await app.stop()
+            stopped.set()
+
+        await app.start()
+        await send(client, "T", 1)
+        async with asyncio.timeout(20):
+            await stopped.wait()
+        assert not app.is_running
+
+
+async def test_an_expression_that_the_broker_refuses_later_is_said_and_changes_nothing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def main() -> None:
-        async with real_cluster(tmp_path, "T", "U", enablePropertyFilter=True) as cluster, cluster.client() as client:
-            got = Got()
-            app = quick(client)
-            app.subscribe("T", got.take)
-            async with app:
-                app.subscribe("U", got.take, sql="a >")
-                await until(lambda: "refuse subscription group=cg topic=U" in caplog.text)
-                await send(client, "T", 1)
-                await got.count(1)
-                await until(lambda: {queue.topic for queue in app.queues} == {"T", "%RETRY%cg"})
-
-    run(main())
+    async with real_cluster(tmp_path, "T", "U", enablePropertyFilter=True) as cluster, cluster.client() as client:
+        got = Got()
+        app = quick(client)
+        app.subscribe("T", got.take)
+        async with app:
+            app.subscribe("U", got.take, sql="a >")
+            await until(lambda: "refuse subscription group=cg topic=U" in caplog.text)
+            await send(client, "T", 1)
+            await got.count(1)
+            await until(lambda: {queue.topic for queue in app.queues} == {"T", "%RETRY%cg"})

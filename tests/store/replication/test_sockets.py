@@ -111,16 +111,13 @@ def test_a_put_goes_to_every_replica(loop: Callable[[], asyncio.AbstractEventLoo
     run(scene(), loop_factory=loop)
 
 
-def test_puts_of_one_turn_are_one_frame() -> None:
-    async def scene() -> None:
-        async with listening() as (store, listener, _):
-            replica = await Reader.at(listener.port, 0)
-            await until(lambda: listener.master.links and listener.master.links[0].next_offset == 0)
-            for _ in range(10):
-                put(store)
-            assert await replica.frame() == (0, log_bytes(store))
-
-    run(scene())
+async def test_puts_of_one_turn_are_one_frame() -> None:
+    async with listening() as (store, listener, _):
+        replica = await Reader.at(listener.port, 0)
+        await until(lambda: listener.master.links and listener.master.links[0].next_offset == 0)
+        for _ in range(10):
+            put(store)
+        assert await replica.frame() == (0, log_bytes(store))
 
 
 @BOTH_LOOPS
@@ -143,29 +140,26 @@ def test_a_long_log_arrives_whole_at_a_replica_that_reads_slowly(
 
 
 @pytest.mark.mission("HA-06")
-def test_a_master_begins_where_it_is_asked_and_beats_when_it_has_nothing_to_say() -> None:
-    async def scene() -> None:
-        async with listening() as (store, listener, clock):
-            fill(store, 2 * SEGMENT_BYTES + 1000)
-            end = store.log.max_offset
-            empty, other = await Reader.at(listener.port, 0), await Reader.at(listener.port, end - 100)
-            assert (await empty.frame())[0] == 2 * SEGMENT_BYTES
-            assert await other.frame() == (end - 100, log_bytes(store)[end - 100 :])
-            for _ in range(3):
-                clock.advance(4.9)
-                for replica in (empty, other):
-                    replica.report(end)
-                await until(lambda: all(link.acked_offset == end for link in listener.master.links))
-                clock.advance(0.1)
-                assert await empty.frame() == (end, b"")
-                assert await other.frame() == (end, b"")
-            began_s = asyncio.get_running_loop().time()
-            last = put(store)
-            assert (await empty.frame())[0] == end
-            assert asyncio.get_running_loop().time() - began_s < 2 or _is_busy()
-            assert listener.master.links[0].next_offset == last
-
-    run(scene())
+async def test_a_master_begins_where_it_is_asked_and_beats_when_it_has_nothing_to_say() -> None:
+    async with listening() as (store, listener, clock):
+        fill(store, 2 * SEGMENT_BYTES + 1000)
+        end = store.log.max_offset
+        empty, other = await Reader.at(listener.port, 0), await Reader.at(listener.port, end - 100)
+        assert (await empty.frame())[0] == 2 * SEGMENT_BYTES
+        assert await other.frame() == (end - 100, log_bytes(store)[end - 100 :])
+        for _ in range(3):
+            clock.advance(4.9)
+            for replica in (empty, other):
+                replica.report(end)
+            await until(lambda: all(link.acked_offset == end for link in listener.master.links))
+            clock.advance(0.1)
+            assert await empty.frame() == (end, b"")
+            assert await other.frame() == (end, b"")
+        began_s = asyncio.get_running_loop().time()
+        last = put(store)
+        assert (await empty.frame())[0] == end
+        assert asyncio.get_running_loop().time() - began_s < 2 or _is_busy()
+        assert listener.master.links[0].next_offset == last
 
 
 def _is_busy() -> bool:
@@ -173,92 +167,77 @@ def _is_busy() -> bool:
     return os.getloadavg()[0] > (os.cpu_count() or 1)
 
 
-def test_a_paced_replica_gets_its_share_every_second() -> None:
-    async def scene() -> None:
-        async with listening(ha_pace_enabled=True, ha_pace_bytes=1000) as (store, listener, clock):
-            fill(store, 2500)
-            replica = await Reader.at(listener.port, 1)
-            data = (await replica.frame())[1]
-            assert len(data) == 1000
-            while len(data) < store.log.max_offset - 1:
-                clock.advance(1)
-                data += (await replica.frame())[1]
-            assert data == log_bytes(store)[1:]
-            assert clock.monotonic() == 2
-            assert len(listener.master.links) == 1
-
-    run(scene())
+async def test_a_paced_replica_gets_its_share_every_second() -> None:
+    async with listening(ha_pace_enabled=True, ha_pace_bytes=1000) as (store, listener, clock):
+        fill(store, 2500)
+        replica = await Reader.at(listener.port, 1)
+        data = (await replica.frame())[1]
+        assert len(data) == 1000
+        while len(data) < store.log.max_offset - 1:
+            clock.advance(1)
+            data += (await replica.frame())[1]
+        assert data == log_bytes(store)[1:]
+        assert clock.monotonic() == 2
+        assert len(listener.master.links) == 1
 
 
-def test_a_silent_replica_is_closed_after_twenty_seconds() -> None:
-    async def scene() -> None:
-        async with listening() as (_store, listener, clock):
-            replica = await Reader.at(listener.port, 0)
-            await until(lambda: listener.master.links and listener.master.links[0].next_offset == 0)
-            clock.advance(19.9)
-            assert len(listener.master.links) == 1
-            clock.advance(0.1)
-            assert listener.master.links == []
-            await replica.closed()
-
-    run(scene())
+async def test_a_silent_replica_is_closed_after_twenty_seconds() -> None:
+    async with listening() as (_store, listener, clock):
+        replica = await Reader.at(listener.port, 0)
+        await until(lambda: listener.master.links and listener.master.links[0].next_offset == 0)
+        clock.advance(19.9)
+        assert len(listener.master.links) == 1
+        clock.advance(0.1)
+        assert listener.master.links == []
+        await replica.closed()
 
 
-def test_a_frozen_replica_is_waited_for_three_seconds() -> None:
-    async def scene() -> None:
-        async with listening() as (store, listener, clock):
-            await Reader.at(listener.port, 0)
-            await until(lambda: listener.master.links and listener.master.links[0].next_offset == 0)
-            told: list[int] = []
-            listener.wait(put(store), told.append)
-            clock.advance(2.9)
-            assert told == []
-            clock.advance(0.1)
-            assert told == [PutStatus.FLUSH_SLAVE_TIMEOUT]
-
-    run(scene())
-
-
-def test_who_waits_when_the_master_stops_is_not_told_ok() -> None:
-    async def scene() -> None:
+async def test_a_frozen_replica_is_waited_for_three_seconds() -> None:
+    async with listening() as (store, listener, clock):
+        await Reader.at(listener.port, 0)
+        await until(lambda: listener.master.links and listener.master.links[0].next_offset == 0)
         told: list[int] = []
-        async with listening() as (store, listener, _):
-            await Reader.at(listener.port, 0)
-            await until(lambda: listener.master.links and listener.master.links[0].next_offset == 0)
-            listener.wait(put(store), told.append)
         listener.wait(put(store), told.append)
-        assert told == [PutStatus.FLUSH_SLAVE_TIMEOUT, PutStatus.SLAVE_NOT_AVAILABLE]
+        clock.advance(2.9)
+        assert told == []
+        clock.advance(0.1)
+        assert told == [PutStatus.FLUSH_SLAVE_TIMEOUT]
 
-    run(scene())
+
+async def test_who_waits_when_the_master_stops_is_not_told_ok() -> None:
+    told: list[int] = []
+    async with listening() as (store, listener, _):
+        await Reader.at(listener.port, 0)
+        await until(lambda: listener.master.links and listener.master.links[0].next_offset == 0)
+        listener.wait(put(store), told.append)
+    listener.wait(put(store), told.append)
+    assert told == [PutStatus.FLUSH_SLAVE_TIMEOUT, PutStatus.SLAVE_NOT_AVAILABLE]
 
 
 @pytest.mark.mission("HA-05")
-def test_garbage_and_offsets_beyond_the_end_are_closed_and_ack_nothing() -> None:
+async def test_garbage_and_offsets_beyond_the_end_are_closed_and_ack_nothing() -> None:
     seed = random.randrange(1 << 32)
     chance = random.Random(seed)
     print(f"seed {seed}")
 
-    async def scene() -> None:
-        async with listening() as (store, listener, _):
-            honest = await Reader.at(listener.port, 0)
-            await until(lambda: listener.master.links and listener.master.links[0].next_offset == 0)
-            told: list[int] = []
-            end = put(store)
-            listener.wait(end, told.append)
-            lies = [struct.pack(">q", end + 1), struct.pack(">q", -1), b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"]
-            # A first byte of 1 to 255 makes an offset far beyond the end, or below 0.
-            lies += [bytes((chance.randrange(1, 256),)) + chance.randbytes(31) for _ in range(100)]
-            for lie in lies:
-                liar = await Reader.at(listener.port)
-                liar.writer.write(lie)
-                await liar.closed()
-            await until(lambda: len(listener.connections) == 1)
-            assert told == []
-            honest.report(end)
-            await until(lambda: told)
-            assert told == [PutStatus.OK]
-
-    run(scene())
+    async with listening() as (store, listener, _):
+        honest = await Reader.at(listener.port, 0)
+        await until(lambda: listener.master.links and listener.master.links[0].next_offset == 0)
+        told: list[int] = []
+        end = put(store)
+        listener.wait(end, told.append)
+        lies = [struct.pack(">q", end + 1), struct.pack(">q", -1), b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"]
+        # A first byte of 1 to 255 makes an offset far beyond the end, or below 0.
+        lies += [bytes((chance.randrange(1, 256),)) + chance.randbytes(31) for _ in range(100)]
+        for lie in lies:
+            liar = await Reader.at(listener.port)
+            liar.writer.write(lie)
+            await liar.closed()
+        await until(lambda: len(listener.connections) == 1)
+        assert told == []
+        honest.report(end)
+        await until(lambda: told)
+        assert told == [PutStatus.OK]
 
 
 def test_many_connects_and_closes_leave_nothing_behind() -> None:
@@ -284,60 +263,50 @@ def test_many_connects_and_closes_leave_nothing_behind() -> None:
     run(scene(), timeout_s=120)
 
 
-def test_too_many_connections_cost_those_that_never_reported() -> None:
-    async def scene() -> None:
-        async with listening() as (_store, listener, _):
-            honest = await Reader.at(listener.port, 0)
-            await until(lambda: listener.master.links and listener.master.links[0].next_offset == 0)
-            idle = [await Reader.at(listener.port) for _ in range(LINKS_MAX + 5)]
-            await idle[0].closed()
-            await until(lambda: len(listener.connections) == LINKS_PER_ADDRESS_MAX)
-            assert listener.master.links[0].next_offset == 0
-            assert not honest.reader.at_eof()
-
-    run(scene())
+async def test_too_many_connections_cost_those_that_never_reported() -> None:
+    async with listening() as (_store, listener, _):
+        honest = await Reader.at(listener.port, 0)
+        await until(lambda: listener.master.links and listener.master.links[0].next_offset == 0)
+        idle = [await Reader.at(listener.port) for _ in range(LINKS_MAX + 5)]
+        await idle[0].closed()
+        await until(lambda: len(listener.connections) == LINKS_PER_ADDRESS_MAX)
+        assert listener.master.links[0].next_offset == 0
+        assert not honest.reader.at_eof()
 
 
-def test_idle_connections_of_one_address_do_not_lock_a_replica_out() -> None:
+async def test_idle_connections_of_one_address_do_not_lock_a_replica_out() -> None:
     """They have all said where they wish to begin, and take what they are sent or not; nothing is written meanwhile."""
-
-    async def scene() -> None:
-        async with listening(in_sync_replicas=2) as (store, listener, _):
-            fakes = [await Reader.at(listener.port, 0) for _ in range(LINKS_MAX)]
-            await fakes[0].closed()
-            await until(lambda: len(listener.connections) == LINKS_PER_ADDRESS_MAX)
-            honest = await Reader.at(listener.port, 0)
-            await until(lambda: listener.master.links[-1].next_offset == 0)
-            end = put(store)
-            assert await honest.frame() == (0, log_bytes(store))
-            told: list[int] = []
-            listener.wait(end, told.append)
-            honest.report(end)
-            await until(lambda: told)
-            assert told == [PutStatus.OK]
-            more = [await Reader.at(listener.port, 0) for _ in range(LINKS_PER_ADDRESS_MAX + 5)]
-            await more[0].closed()
-            assert not honest.reader.at_eof(), "it has proven to take what it is sent"
-
-    run(scene())
+    async with listening(in_sync_replicas=2) as (store, listener, _):
+        fakes = [await Reader.at(listener.port, 0) for _ in range(LINKS_MAX)]
+        await fakes[0].closed()
+        await until(lambda: len(listener.connections) == LINKS_PER_ADDRESS_MAX)
+        honest = await Reader.at(listener.port, 0)
+        await until(lambda: listener.master.links[-1].next_offset == 0)
+        end = put(store)
+        assert await honest.frame() == (0, log_bytes(store))
+        told: list[int] = []
+        listener.wait(end, told.append)
+        honest.report(end)
+        await until(lambda: told)
+        assert told == [PutStatus.OK]
+        more = [await Reader.at(listener.port, 0) for _ in range(LINKS_PER_ADDRESS_MAX + 5)]
+        await more[0].closed()
+        assert not honest.reader.at_eof(), "it has proven to take what it is sent"
 
 
-def test_connections_of_many_addresses_leave_room_for_a_new_one() -> None:
-    async def scene() -> None:
-        async with listening() as (_store, listener, _):
-            for number in range(LINKS_MAX // 8):
-                for _ in range(8):
-                    opened = await asyncio.open_connection(
-                        "127.0.0.1", listener.port, local_addr=(f"127.0.1.{number + 1}", 0)
-                    )
-                    Reader(*opened).report(0)
-            await until(lambda: len(listener.connections) == LINKS_MAX)
-            honest = await Reader.at(listener.port, 0)
-            await until(lambda: listener.master.links[-1].name.startswith("127.0.0.1:"))
-            assert len(listener.connections) == LINKS_MAX
-            assert not honest.reader.at_eof()
-
-    run(scene())
+async def test_connections_of_many_addresses_leave_room_for_a_new_one() -> None:
+    async with listening() as (_store, listener, _):
+        for number in range(LINKS_MAX // 8):
+            for _ in range(8):
+                opened = await asyncio.open_connection(
+                    "127.0.0.1", listener.port, local_addr=(f"127.0.1.{number + 1}", 0)
+                )
+                Reader(*opened).report(0)
+        await until(lambda: len(listener.connections) == LINKS_MAX)
+        honest = await Reader.at(listener.port, 0)
+        await until(lambda: listener.master.links[-1].name.startswith("127.0.0.1:"))
+        assert len(listener.connections) == LINKS_MAX
+        assert not honest.reader.at_eof()
 
 
 # The replica
