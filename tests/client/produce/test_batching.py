@@ -233,8 +233,13 @@ async def test_sends_wait_for_room_in_the_window() -> None:
         receipts = await asyncio.gather(*sends)
         assert len({receipt.id for receipt in receipts}) == 100
         cluster["a"].answers = [silence]
+        inside = [asyncio.ensure_future(producer.send("T", b"x", timeout=20)) for _ in range(8)]
+        await until(lambda: cluster["a"].sends == 108)
         with pytest.raises(Backpressure):
-            await asyncio.gather(*[producer.send("T", b"x", timeout=0.3) for _ in range(9)])
+            await producer.send("T", b"x", timeout=0.1)
+        for send in inside:
+            send.cancel()
+        await asyncio.gather(*inside, return_exceptions=True)
 
 
 class SlowBroker:
