@@ -256,7 +256,7 @@ def test_other_forms_than_standard_json_have_a_bound_of_their_own() -> None:
 @pytest.mark.parametrize("unit", [b"1,", b'"x",'])
 def test_a_text_of_very_many_values_is_refused_before_it_is_read(unit: bytes) -> None:
     """Twelve megabytes of scalars held a client's loop for half a second."""
-    text = b'{"a":[' + unit * json_reader.VALUES_MAX + b"1,1]}"
+    text = b'{"a":[' + unit * reader.VALUES_MAX + b"1,1]}"
     with pytest.raises(WireError, match="values, the limit is 1000000"):
         loads_finite(text)
-    assert len(loads_finite(b'{"a":[' + unit * (json_reader.VALUES_MAX - 1) + b"1,1]}")["a"]) > 1_000_000
+    assert len(loads_finite(b'{"a":[' + unit * (reader.VALUES_MAX - 1) + b"1,1]}")["a"]) > 1_000_000
