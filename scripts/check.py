@@ -1,11 +1,11 @@
-"""Runs the tests in lanes, two at a time.
+"""Runs the tests in lanes, side by side.
 
-    check.py test      lane 1: the source as it is, then Spark; lane 2: beside RocketMQ's programs, which wait for each
-                       other most of the time
+    check.py test      lane 1: the source as it is; lanes 2 and 3: beside RocketMQ's programs, which wait for each other
+                       most of the time, and Spark at the end of the shorter one
     check.py verify    what repeats it at length: the suites of hot modules with the compiled build, in two lanes
 
-The first lane is seen as it runs, the second when it has ended. A test that fails has failed: none is run again. Many
-tests start real servers, so they wait for what those do and not for time to pass.
+The first lane is shown as it runs, the others when they have ended. A test that fails has failed: none is run again.
+Many tests start real servers, so they wait for what those do and not for time to pass.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import sys
 import tempfile
 import threading
 from dataclasses import dataclass, field
+from glob import glob
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -37,6 +38,7 @@ ONCE = (
     "tests/store/test_sizes.py",
 )
 APART = ("tests/compat", "tests/spark")
+BROKER_TESTS = "tests/compat/test_broker_*.py"
 
 
 @dataclass
@@ -88,7 +90,9 @@ def plan(what: str) -> list[list[Pass]]:
     if what == "test":
         plain = Pass("interpreted", ["-q", "--durations=25", "tests", *(f"--ignore={folder}" for folder in APART)])
         spark = Pass("spark", ["-q", "--durations=20", "tests/spark"])
-        return [[plain, spark], [Pass("java", ["-q", "--durations=40", "tests/compat"])]]
+        java = Pass("java", ["-q", "--durations=20", "tests/compat", f"--ignore-glob={BROKER_TESTS}"])
+        brokers = Pass("java-brokers", ["-q", "--durations=20", *sorted(glob(BROKER_TESTS))])
+        return [[plain], [java], [brokers, spark]]
     if not _is_compiled():
         print("NOT TESTED: the compiled build; there is none without a C compiler and Python headers", flush=True)
         return []
