@@ -6,7 +6,7 @@
     cycle                the largest group of modules that import each other, imports for types only included
     lines                of source and of tests
     visits               files, functions and changes of folder that one message takes, traced in an embedded cluster:
-                         a send, a delivery to a push consumer, a transaction
+                         a send, a delivery to a push consumer, a transaction, a batch that Spark reads
 
 Visits count calls into src/cometmq of all tasks of the process between the first line of the step and its end, client
 and servers together; what the servers do by the clock is in it too, a few functions.
@@ -19,10 +19,12 @@ import ast
 import asyncio
 import json
 import sys
+import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
@@ -129,16 +131,42 @@ class Visits:
         return {"files": len(self.files), "functions": len(self.functions), "folder changes": self.folder_changes}
 
 
-@contextmanager
-def traced(into: Visits) -> Iterator[None]:
-    sys.setprofile(into.note)
-    try:
-        yield
-    finally:
-        sys.setprofile(None)
+class Tracer:
+    """Notes calls of this thread and of all that start while it is installed, as long as it has something to fill."""
+
+    def __init__(self) -> None:
+        self.into: Visits | None = None
+
+    def __call__(self, frame: FrameType, event: str, argument: object) -> None:
+        if self.into is not None:
+            self.into.note(frame, event, argument)
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        threading.setprofile(self)
+        try:
+            yield
+        finally:
+            threading.setprofile(None)
+
+    @contextmanager
+    def filling(self, into: Visits) -> Iterator[None]:
+        self.into = into
+        sys.setprofile(self)
+        try:
+            yield
+        finally:
+            sys.setprofile(None)
+            self.into = None
 
 
 async def visits() -> dict[str, dict[str, int]]:
+    tracer = Tracer()
+    with tracer.installed():
+        return await _visits(tracer)
+
+
+async def _visits(tracer: Tracer) -> dict[str, dict[str, int]]:
     from cometmq import StartFrom, Tx
     from cometmq.testing import Cluster
 
@@ -147,7 +175,7 @@ async def visits() -> dict[str, dict[str, int]]:
     async def step(name: str, act: Callable[[], Awaitable[object]]) -> None:
         await act()  # what only a first time does is not a message's way
         seen = Visits()
-        with traced(seen):
+        with tracer.filling(seen):
             await act()
         found[name] = seen.figures()
 
@@ -174,7 +202,18 @@ async def visits() -> dict[str, dict[str, int]]:
                     pass
 
             await step("transaction", transact)
+        if find_spec("pyspark") and find_spec("pyarrow"):
+            await step("Spark batch", lambda: asyncio.to_thread(read_batch, cluster.namesrv))
     return found
+
+
+def read_batch(name_servers: str) -> None:
+    """What Spark's driver and worker call for one batch, without Spark around it."""
+    from cometmq.spark.live.source import CometReader
+
+    reader = CometReader({"namesrvAddr": name_servers, "subscribe": "orders"}, ("body",))
+    for partition in reader.partitions():
+        assert sum(batch.num_rows for batch in reader.read(partition)) > 0
 
 
 def main() -> int:
