@@ -4,7 +4,7 @@ Imports point one way. Each row may import its own package and everything in the
 
     modules directly under cometmq (errors, clock, ...)
     wire
-    net, store
+    net, auth, store
     nameserver, broker, client
     spark, sync
     cli, testing
@@ -26,6 +26,7 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 LEVELS = {
     "wire": 1,
     "net": 2,
+    "auth": 2,
     "store": 2,
     "nameserver": 3,
     "broker": 3,

@@ -1,0 +1,1 @@
+"""Who may do what: signatures, users, policies, and what each request needs. Decisions only: no I/O."""

@@ -1,0 +1,166 @@
+"""The check that every request passes: who sent it, and may they.
+
+    authentication   AccessKey names an enabled user, Signature fits one of the user's secrets
+    authorisation    every need of the request (needs.py) is allowed by the user's policies; Super users need none
+
+Both can be left out for single request codes (whitelists), and authorisation as a whole. Decisions are kept by user,
+need and source until any user or policy changes. A refusal is code 16 with RocketMQ's words; an unknown user gets those
+of a wrong signature, after the same work, so that nobody finds out names by trying.
+
+After many wrong signatures for a user from one source, more of them are answered late (`Refusal.delay_s`). Right ones
+are never delayed: a lock-out would be a way to keep the user out.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from cometmq.auth import signature
+from cometmq.auth.acls import Acls
+from cometmq.auth.needs import NEEDS, UnreadableNeeds
+from cometmq.auth.policies import Decision, decide
+from cometmq.auth.resources import Need
+from cometmq.auth.users import User, Users
+from cometmq.clock import Clock
+from cometmq.errors import RequestError
+from cometmq.rate_limited_log import ThinnedLog
+from cometmq.wire.codes import Response
+from cometmq.wire.command import Command
+
+logger = logging.getLogger(__name__)
+
+DECISIONS_MAX: Final = 100_000
+# Wrong signatures for one user from one source within a minute, before answers to more of them are delayed.
+WRONG_MAX: Final = 10
+WRONG_WINDOW_S: Final = 60.0
+WRONG_DELAY_S: Final = 2.0
+PAIRS_MAX: Final = 10_000
+
+NO_NAME: Final = "username cannot be null."
+WRONG_SIGNATURE: Final = "check signature failed."
+UNREADABLE: Final = "parse authorization context error."
+# The work for a user that does not exist is that for one that does.
+_NOBODY: Final = User("", "no such user", is_enabled=True)
+
+
+class Refusal(RequestError):
+    """`delay_s` is how long the answer waits."""
+
+    def __init__(self, remark: str, delay_s: float = 0.0) -> None:
+        super().__init__(Response.NO_PERMISSION, remark)
+        self.delay_s = delay_s
+
+
+@dataclass(frozen=True, slots=True)
+class AccessRules:
+    """What the settings say. `cluster` is the broker's own."""
+
+    cluster: str
+    authentication: bool = False
+    authorization: bool = False
+    unauthenticated_codes: frozenset[int] = frozenset()
+    unauthorized_codes: frozenset[int] = frozenset()
+
+
+class Access:
+    def __init__(self, rules: AccessRules, users: Users, acls: Acls, clock: Clock) -> None:
+        self.rules = rules
+        self.users = users
+        self.acls = acls
+        self._clock = clock
+        self._decisions: dict[tuple[str, Need, str], Decision] = {}
+        self._decisions_of: tuple[int, int] = (0, 0)
+        self._wrong: dict[tuple[str, str], tuple[float, int]] = {}
+        self._log = ThinnedLog(logger, clock)
+
+    def check(self, request: Command, source: str) -> None:
+        """Raises Refusal. `source` is the caller's address, without port."""
+        rules = self.rules
+        if not rules.authentication or request.code in rules.unauthenticated_codes:
+            return
+        try:
+            user = self.authenticate(request, source)
+            if rules.authorization and not user.is_super and request.code not in rules.unauthorized_codes:
+                self._authorize(user, request, source)
+        except Refusal as refusal:
+            name = request.ext.get(signature.ACCESS_KEY, "")
+            self._log.warning(
+                "refuse request code=%d user=%s source=%s cause=%s", request.code, name, source, refusal.remark
+            )
+            raise
+
+    def caller(self, request: Command) -> User | None:
+        """Who sent a request that was let through; None if nobody asks."""
+        if not self.rules.authentication or request.code in self.rules.unauthenticated_codes:
+            return None
+        return self.users.table.get(request.ext.get(signature.ACCESS_KEY, ""))
+
+    def require(self, request: Command, source: str, needs: Iterable[Need]) -> None:
+        """What a handler found out to be needed only while it served a request that was let through."""
+        rules = self.rules
+        if not rules.authorization or request.code in rules.unauthorized_codes:
+            return
+        user = self.caller(request)
+        if user is not None and not user.is_super:
+            self._require(user, needs, source)
+
+    def authenticate(self, request: Command, source: str) -> User:
+        name = request.ext.get(signature.ACCESS_KEY)
+        if not name:
+            raise Refusal(NO_NAME)
+        user = self.users.table.get(name)
+        sent = request.ext.get(signature.SIGNATURE, "")
+        signed = signature.content(request.ext, request.body, request.version)
+        fits = False
+        for secret in (user or _NOBODY).secrets(self._clock.now_ms()):
+            fits = signature.fits(secret, signed, sent) or fits
+        if user is None or not fits:
+            raise Refusal(WRONG_SIGNATURE, self._delay_of_wrong(name, source))
+        if not user.is_enabled:
+            raise Refusal(f"User:{name} is disabled.")
+        return user
+
+    def _authorize(self, user: User, request: Command, source: str) -> None:
+        rule = NEEDS.get(request.code)
+        if rule is None:
+            return  # nothing serves this code: it is answered with that
+        try:
+            needs = rule(request, self.rules.cluster)
+        except UnreadableNeeds:
+            raise Refusal(UNREADABLE) from None
+        self._require(user, needs, source)
+
+    def _require(self, user: User, needs: Iterable[Need], source: str) -> None:
+        for need in needs:
+            decision = self.decide(user, need, source)
+            if not decision.allowed:
+                raise Refusal(
+                    f"User:{user.name} has no permission to access {need.resource} from {source}, {decision.cause}"
+                )
+
+    def decide(self, user: User, need: Need, source: str) -> Decision:
+        version = (self.users.changes, self.acls.changes)
+        if version != self._decisions_of or len(self._decisions) >= DECISIONS_MAX:
+            self._decisions.clear()
+            self._decisions_of = version
+        key = (user.name, need, source)
+        decision = self._decisions.get(key)
+        if decision is None:
+            decision = self._decisions[key] = decide(self.acls.of(user.name), need, source)
+        return decision
+
+    def _delay_of_wrong(self, name: str, source: str) -> float:
+        """Count a wrong signature; how long its answer waits."""
+        now_s = self._clock.monotonic()
+        if len(self._wrong) >= PAIRS_MAX:
+            recent = {pair: seen for pair, seen in self._wrong.items() if now_s - seen[0] < WRONG_WINDOW_S}
+            self._wrong = recent if len(recent) < PAIRS_MAX else {}
+        pair = (name[:128], source)
+        since_s, count = self._wrong.get(pair, (now_s, 0))
+        if now_s - since_s >= WRONG_WINDOW_S:
+            since_s, count = now_s, 0
+        self._wrong[pair] = (since_s, count + 1)
+        return WRONG_DELAY_S if count >= WRONG_MAX else 0.0
