@@ -45,12 +45,13 @@ class StoreError(CometError):
 
 
 class RequestError(CometError):
-    """A request that is answered with an error code instead of a result."""
+    """A request that is answered with an error code instead of a result. `delay_s` is how long the answer waits."""
 
-    def __init__(self, code: int, remark: str) -> None:
+    def __init__(self, code: int, remark: str, delay_s: float = 0.0) -> None:
         super().__init__(f"{remark} (code {code})")
         self.code = code
         self.remark = remark
+        self.delay_s = delay_s
 
 
 class CallError(CometError):

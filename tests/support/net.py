@@ -72,8 +72,9 @@ async def serving(
     clock: Clock | None = None,
     tls: TlsSettings | None = None,
     events: object = None,
+    **options: Any,
 ) -> AsyncIterator[Server]:
-    server = Server(dispatcher or echo_dispatcher(), limits, clock, tls, events=events)
+    server = Server(dispatcher or echo_dispatcher(), limits, clock, tls, events=events, **options)
     await server.start("127.0.0.1", 0)
     try:
         yield server

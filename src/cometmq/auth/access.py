@@ -47,11 +47,10 @@ _NOBODY: Final = User("", "no such user", is_enabled=True)
 
 
 class Refusal(RequestError):
-    """`delay_s` is how long the answer waits."""
+    """Code 16."""
 
     def __init__(self, remark: str, delay_s: float = 0.0) -> None:
-        super().__init__(Response.NO_PERMISSION, remark)
-        self.delay_s = delay_s
+        super().__init__(Response.NO_PERMISSION, remark, delay_s)
 
 
 @dataclass(frozen=True, slots=True)

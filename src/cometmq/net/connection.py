@@ -52,10 +52,13 @@ COPY_BYTES_MAX: Final = 32_768
 
 
 class Connection:
-    """`peer` and `local` are the socket's (host, port); `peer_text` is what a PROXY header said, if there was one."""
+    """`peer` and `local` are the socket's (host, port); `peer_text` is what a PROXY header said, if there was one.
+
+    `source` is the address that access control goes by: the socket's, unless that is a trusted proxy.
+    """
 
     __slots__ = (
-        "endpoint", "accepted", "peer", "peer_text", "local", "form", "opened", "intake", "output", "serving",
+        "endpoint", "accepted", "peer", "peer_text", "source", "local", "form", "opened", "intake", "output", "serving",
         "_transport", "_entered", "_ready", "_held_back", "_backlog", "_attributes", "_corked", "_scheduled",
         "_unfed", "kept_bytes", "requests", "_counted_bytes", "_calls", "_oneway_held", "_retiring",
         "_heard", "_seen_bytes", "_quiet_since_s", "_opening_since_s", "_closing_since_s", "_reported",
@@ -66,6 +69,7 @@ class Connection:
         self.accepted: bool = accepted
         self.peer: tuple[str, int] = ("?", 0)
         self.peer_text: str = "?"
+        self.source: str = "?"
         self.local: tuple[str, int] = ("?", 0)
         self.form: int = JSON
         self.opened: asyncio.Future[None] | None = None
@@ -211,6 +215,7 @@ class Connection:
         self.peer = _address(transport.get_extra_info("peername"))
         self.local = _address(transport.get_extra_info("sockname"))
         self.peer_text = f"{self.peer[0]}:{self.peer[1]}"
+        self.source = self.peer[0]
         self._quiet_since_s = endpoint.clock.monotonic()
         self.output.attach(transport, endpoint.limits.output_bytes_high)
         if not endpoint.enter(self):
@@ -313,6 +318,8 @@ class Connection:
             self.attributes.update(header.attributes())
             if header.source is not None:
                 self.peer_text = f"{header.source[0]}:{header.source[1]}"
+                if self.endpoint.is_trusted_proxy is not None and self.endpoint.is_trusted_proxy(self.peer[0]):
+                    self.source = header.source[0]
         self._ready = True
         self._opening_since_s = -1.0
         self.output.tls = self.intake.tls

@@ -38,6 +38,13 @@ class Hook(Protocol):
     def after(self, peer: str, request: Command, response: Command) -> None: ...
 
 
+class Guard(Protocol):
+    """Asked before each request of a server, known or not, before its family: who may ask for what."""
+
+    def check(self, request: Command, source: str) -> None:
+        """Raises RequestError. `source` is the address of the caller, see `Connection.source`."""
+
+
 class Family:
     """`reject` is asked before each request: a text refuses it, None lets it pass.
 

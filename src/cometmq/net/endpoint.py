@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from cometmq.clock import Clock, Timer
 from cometmq.net.calls import Calls
-from cometmq.net.dispatch import Dispatcher, Hook
+from cometmq.net.dispatch import Dispatcher, Family, Guard, Hook
 from cometmq.net.limits import Limits
 from cometmq.net.shares import make_room_for_connection
 from cometmq.net.tls import ServerTls
@@ -42,6 +42,9 @@ class Endpoint:
         self.clock: Clock = clock
         self.dispatcher: Dispatcher = dispatcher
         self.tls: ServerTls | None = tls
+        self.guard: Guard | None = None
+        self.is_trusted_proxy: Callable[[str], bool] | None = None
+        self.refused: Family = Family("refused", limits.refused_max)
         self.hooks: list[Hook] = []
         for hook in hooks:
             self.add_hook(hook)

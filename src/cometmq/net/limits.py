@@ -18,6 +18,7 @@ A size that a peer chooses costs memory only up to one of these. What happens at
     output_bytes_total_max     unsent answers of all connections above their high mark: the costliest are cut
     calls_max, oneway_max      calls and one-way requests under way to peers; more wait, within their own time limit
     calls_waiting_max          of those that wait; more are refused
+    refused_max                requests that the guard refused and whose answers wait; the sender of more: closed
     families                   see `dispatch.Family.waiting_max`
 
 Sizes are in bytes, times in seconds. The sweep looks every `sweep_s`, so a time limit acts up to that much later.
@@ -52,6 +53,7 @@ class Limits:
     calls_max: int = 64
     oneway_max: int = 256
     calls_waiting_max: int = 65_535
+    refused_max: int = 1_000
     connect_s: float = 3.0
 
     def __post_init__(self) -> None:

@@ -13,13 +13,13 @@ import asyncio
 import contextlib
 import logging
 import socket
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import cast
 
 from cometmq.clock import Clock, SystemClock
 from cometmq.errors import CometError
 from cometmq.net.connection import Connection
-from cometmq.net.dispatch import Dispatcher, Hook
+from cometmq.net.dispatch import Dispatcher, Guard, Hook
 from cometmq.net.endpoint import Endpoint
 from cometmq.net.limits import SERVER_LIMITS, Limits
 from cometmq.net.tls import ServerTls, TlsSettings
@@ -31,7 +31,10 @@ CLOSING_S = 1.0
 
 
 class Server:
-    """`events` may have on_connect, on_idle, on_close (connection) and on_exception (connection, error)."""
+    """`guard` is asked before each request; a PROXY header counts for it if `is_trusted_proxy` says so of the sender.
+
+    `events` may have on_connect, on_idle, on_close (connection) and on_exception (connection, error).
+    """
 
     def __init__(
         self,
@@ -42,12 +45,16 @@ class Server:
         hooks: Iterable[Hook] = (),
         events: object = None,
         go_away: bool = False,
+        guard: Guard | None = None,
+        is_trusted_proxy: Callable[[str], bool] | None = None,
     ) -> None:
         clock = clock if clock is not None else SystemClock()
         self.host = ""
         self.port = 0
         self._tls = ServerTls(tls if tls is not None else TlsSettings(), clock)
         self._endpoint = Endpoint(limits, clock, dispatcher, hooks, self._tls)
+        self._endpoint.guard = guard
+        self._endpoint.is_trusted_proxy = is_trusted_proxy
         listen_to(self._endpoint, events)
         self._go_away = go_away
         self._listener: asyncio.Server | None = None

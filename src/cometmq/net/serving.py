@@ -1,5 +1,6 @@
 """One request: from its code to its handler, and from whatever the handler did to its answer.
 
+    guard refuses it                            its code    16 NO_PERMISSION, perhaps late
     code -> route -> family full or rejecting?  code 2      [OVERLOAD], [REJECTREQUEST]
          -> none                                code 3      with the number
     hook or handler raises RequestError         its code and remark
@@ -35,6 +36,13 @@ def serve(connection: "Connection", request: Command) -> None:
     if endpoint.leaving and request.version > GO_AWAY_VERSION and not request.flag & FLAG_ONEWAY:
         connection.respond(request, reply(request, Response.GO_AWAY, "the server is stopping, connect again"))
         return
+    guard = endpoint.guard
+    if guard is not None:
+        try:
+            guard.check(request, connection.source)
+        except Exception as error:
+            _turn_away(connection, request, error)
+            return
     route = endpoint.dispatcher.routes.get(request.code)
     if route is None:
         route = endpoint.dispatcher.default
@@ -70,6 +78,20 @@ def serve(connection: "Connection", request: Command) -> None:
     elif connection.is_serving(request) and not request.flag & FLAG_ONEWAY:
         connection.hold(request, family, False)
     connection.serving = None
+
+
+def _turn_away(connection: "Connection", request: Command, error: Exception) -> None:
+    """Answer what the guard refused. Who has too many answers waiting is disconnected instead."""
+    endpoint = connection.endpoint
+    delay_s: float = error.delay_s if isinstance(error, RequestError) else 0.0
+    response = answer_to(endpoint, request, error)
+    if delay_s == 0:
+        connection.respond(request, response)
+    elif endpoint.refused.waiting >= endpoint.refused.waiting_max:
+        connection.close("too many refused requests")
+    elif not request.flag & FLAG_ONEWAY:
+        connection.hold(request, endpoint.refused, False)
+        endpoint.clock.call_later(delay_s, partial(connection.answer, request, response))
 
 
 def _refusal(connection: "Connection", family: Family) -> str | None:
