@@ -28,7 +28,7 @@ def is_run(words: list[str], text: str) -> bool:
 
 @pytest.mark.parametrize(("noun", "verb"), VERBS, ids=[" ".join(one) for one in VERBS])
 def test_a_verb_is_run_by_a_test(noun: str, verb: str) -> None:
-    assert is_run([noun, verb], texts("cli/*.py", "spark/*.py"))
+    assert is_run([noun, verb], texts("cli/*.py", "spark/**/*.py"))
 
 
 @pytest.mark.parametrize("command", sorted(set(COMMANDS) - set(NOUNS)))

@@ -9,7 +9,7 @@ import pytest
 
 COUNT = """
 import resource, sys
-from cometmq.cli import serving
+from cometmq.cli.shared import serving
 
 if sys.argv[1] == "kept":
     serving.keep_heap()

@@ -79,7 +79,7 @@ def test_settings_of_files_have_rocketmqs_defaults_and_are_read_from_its_file(tm
 @pytest.mark.mission("SK-01")
 def test_the_suite_of_the_whole_store_holds_with_files_of_10_mib_and_10000_slots_and_entries() -> None:
     """The tests that open a store with the sizes of tests/support/whole_store.py, once more with these."""
-    names = ("test_store.py", "test_background.py", "test_consumequeue.py")
+    names = ("test_store.py", "test_background.py", "queues/test_consume_queue.py")
     ran = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *[f"tests/store/{it}" for it in names]],
         cwd=ROOT,

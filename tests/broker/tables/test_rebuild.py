@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from cometmq.broker.tables import rebuild
 from cometmq.clock import ManualClock
 from cometmq.wire.bodies import TopicConfig
 from cometmq.wire.codes import Request
@@ -164,7 +165,7 @@ def test_lost_offsets_are_said_and_a_usual_start_says_nothing(tmp_path: Path, ca
             pass
 
     def said() -> list[str]:
-        return [it.getMessage() for it in caplog.records if it.name.endswith("rebuilding")]
+        return [it.getMessage() for it in caplog.records if it.name == rebuild.__name__]
 
     run(start())
     fill(tmp_path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,14 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "spark_duplicates.py"
+EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "spark_duplicates.py"
+
+
+@pytest.fixture
+def cluster() -> Iterator[SyncCluster]:
+    """Of its own: this test moves the clock, and the clock of the shared one stays where it is."""
+    with SyncCluster(brokers=2) as made:
+        yield made
 
 
 def example() -> Any:
