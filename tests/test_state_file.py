@@ -120,3 +120,31 @@ def test_a_file_that_cannot_be_read_is_not_taken_for_absent(tmp_path: Path) -> N
     path.mkdir()
     with pytest.raises(StoreError, match="cannot read"):
         state_file.load(path, parse)
+
+
+def mode_of(path: Path) -> int:
+    return path.stat().st_mode & 0o777
+
+
+def test_a_private_file_and_its_backup_are_their_owners_only(tmp_path: Path) -> None:
+    path = tmp_path / "users.json"
+    (tmp_path / "users.json.tmp").write_bytes(b"left over, readable by all")
+    for content in (b"1", b"2"):
+        state_file.save(path, content, state_file.PRIVATE_FILES)
+    assert state_file.load(path, parse) == 2
+    assert [mode_of(path), mode_of(tmp_path / "users.json.bak")] == [0o600, 0o600]
+
+
+def test_a_private_file_that_was_open_to_others_is_closed_with_a_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "users.json"
+    state_file.save(path, b"1")
+    path.chmod(0o644)
+    state_file.close_to_others(path)
+    assert mode_of(path) == 0o600
+    assert "mode_before=644" in caplog.text
+    caplog.clear()
+    state_file.close_to_others(path)
+    state_file.close_to_others(tmp_path / "missing.json")
+    assert caplog.text == ""

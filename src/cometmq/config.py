@@ -16,15 +16,8 @@ def _home_file(name: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NameServerConfig:
-    """One name server process. Keys without a comment are RocketMQ's; the last group is our own."""
-
-    listen_port: int = setting("listenPort", 9876, NEVER, most=65535)
-    # RocketMQ listens on 0.0.0.0; a server without access control is only local until told otherwise.
-    bind_address: str = setting("bindAddress", "127.0.0.1", NEVER)
-    idle_timeout_s: int = setting("serverChannelMaxIdleTimeSeconds", 120, least=1, most=86_400)
-    shut_down_gracefully: bool = setting("enableShutdownGracefully", False)
-    shut_down_wait_s: int = setting("shutdownWaitTimeSeconds", 30, most=3_600)
+class ServerConfig:
+    """What every server has: who may talk to it, and what the wire hides. None of it can be changed over the wire."""
 
     tls_mode: str = setting("tls.server.mode", "permissive", NEVER, choices=("disabled", "permissive", "enforcing"))
     tls_certificate_path: str = setting("tls.server.certPath", "", NEVER)
@@ -34,6 +27,39 @@ class NameServerConfig:
     tls_client_auth: str = setting(
         "tls.server.need.client.auth", "none", NEVER, choices=("none", "optional", "require")
     )
+
+    # Empty: as the server's own mode says, as in RocketMQ: TLS for what it dials if it takes nothing else itself.
+    tls_outgoing: str = setting("tls.enable", "", NEVER, choices=("", "true", "false"))
+    tls_outgoing_verified: bool = setting("tls.client.authServer", True, NEVER)  # RocketMQ: false
+    tls_outgoing_name_checked: bool = setting("tls.client.checkName", True, NEVER)
+    tls_outgoing_server_name: str = setting("tls.client.serverName", "", NEVER)
+    tls_outgoing_trust_path: str = setting("tls.client.trustCertPath", "", NEVER)
+    tls_outgoing_certificate_path: str = setting("tls.client.certPath", "", NEVER)
+    tls_outgoing_key_path: str = setting("tls.client.keyPath", "", NEVER)
+    tls_outgoing_key_password: str = setting("tls.client.keyPassword", "", NEVER, secret=True)
+
+    authentication_enabled: bool = setting("authenticationEnabled", False, NEVER)
+    authentication_provider: str = setting("authenticationProvider", "", NEVER)
+    authentication_metadata_provider: str = setting("authenticationMetadataProvider", "", NEVER)
+    authentication_strategy: str = setting("authenticationStrategy", "", NEVER)
+    authentication_whitelist: str = setting("authenticationWhitelist", "", NEVER)
+    init_authentication_user: str = setting("initAuthenticationUser", "", NEVER, secret=True)
+    inner_credentials: str = setting("innerClientAuthenticationCredentials", "", NEVER, secret=True)
+    proxy_trusted_addresses: str = setting("proxyProtocolTrustedAddresses", "", NEVER)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NameServerConfig(ServerConfig):
+    """One name server process. Keys without a comment are RocketMQ's; the last group is our own."""
+
+    listen_port: int = setting("listenPort", 9876, NEVER, most=65535)
+    # RocketMQ listens on 0.0.0.0; a server without access control is only local until told otherwise.
+    bind_address: str = setting("bindAddress", "127.0.0.1", NEVER)
+    idle_timeout_s: int = setting("serverChannelMaxIdleTimeSeconds", 120, least=1, most=86_400)
+    shut_down_gracefully: bool = setting("enableShutdownGracefully", False)
+    shut_down_wait_s: int = setting("shutdownWaitTimeSeconds", 30, most=3_600)
+
+    auth_config_path: str = setting("authConfigPath", "", NEVER)
 
     kv_config_path: str = setting("kvConfigPath", "", NEVER)
     config_store_path: str = setting("configStorePath", "", NEVER)

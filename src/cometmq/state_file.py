@@ -25,6 +25,8 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+PRIVATE_MODE = 0o600
+
 
 class Files(Protocol):
     def read_bytes(self, path: str) -> bytes:
@@ -40,6 +42,11 @@ class Files(Protocol):
 
 
 class OsFiles:
+    """With `private`, files that this makes are readable by their owner only."""
+
+    def __init__(self, *, private: bool = False) -> None:
+        self._mode = PRIVATE_MODE if private else None
+
     def read_bytes(self, path: str) -> bytes:
         return Path(path).read_bytes()
 
@@ -50,7 +57,9 @@ class OsFiles:
         directory = os.path.dirname(path)
         os.makedirs(directory, exist_ok=True)
         temporary = path + ".tmp"
-        with open(temporary, "wb") as file:
+        with open(temporary, "wb", opener=self._open) as file:
+            if self._mode is not None and os.name != "nt":
+                os.fchmod(file.fileno(), self._mode)  # one from before may have been open to others
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
@@ -58,6 +67,9 @@ class OsFiles:
             self.rename(path, path + ".bak")
         self.rename(temporary, path)
         self.sync_dir(directory)
+
+    def _open(self, path: str, flags: int) -> int:
+        return os.open(path, flags, 0o666 if self._mode is None else self._mode)
 
     def sync_dir(self, path: str) -> None:
         if os.name == "nt":  # a directory cannot be opened there, and renames are journalled
@@ -70,6 +82,21 @@ class OsFiles:
 
 
 OS_FILES = OsFiles()
+PRIVATE_FILES = OsFiles(private=True)
+
+
+def close_to_others(path: Path) -> None:
+    """Take a file with secrets, and its backup, away from group and others, and say so. Raises StoreError."""
+    for candidate in (path, Path(f"{path}.bak")):
+        try:
+            mode = candidate.stat().st_mode & 0o777
+            if mode & 0o077 and os.name != "nt":
+                candidate.chmod(PRIVATE_MODE)
+                log.warning("closed file to others file=%s mode_before=%o mode=%o", candidate, mode, PRIVATE_MODE)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise StoreError(f"cannot close {candidate} to others than its owner: {error.strerror or error}") from error
 
 
 def save(path: Path, content: bytes, files: Files = OS_FILES) -> None:
