@@ -33,6 +33,7 @@ HOT_MODULES: tuple[str, ...] = (
     "src/cometmq/broker/transactions/requests.py",
     "src/cometmq/broker/consume/long_poll.py",
     "src/cometmq/broker/admission.py",
+    "src/cometmq/broker/matching.py",
     "src/cometmq/broker/stats/stats.py",
     "src/cometmq/broker/transactions/transactions.py",
     "src/cometmq/broker/stats/counters.py",

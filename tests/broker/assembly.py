@@ -6,11 +6,11 @@ from typing import Any
 
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.consume.locks import QueueLocks
-from cometmq.broker.consume.offsets import Offsets
-from cometmq.broker.consume.property_filters import PropertyFilters
-from cometmq.broker.consume.sessions import Consumers, Producers
 from cometmq.broker.stats.stats import Stats
 from cometmq.broker.tables.groups import Groups
+from cometmq.broker.tables.offsets import Offsets
+from cometmq.broker.tables.property_filters import PropertyFilters
+from cometmq.broker.tables.sessions import Consumers, Producers
 from cometmq.broker.tables.topics import Topics
 from cometmq.clock import ManualClock
 from cometmq.errors import SendFailed

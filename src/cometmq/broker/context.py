@@ -7,10 +7,10 @@ from typing import Protocol, TypeVar
 
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.consume.locks import QueueLocks
-from cometmq.broker.consume.offsets import Offsets
-from cometmq.broker.consume.property_filters import PropertyFilters
-from cometmq.broker.consume.sessions import Consumers, Producers
 from cometmq.broker.tables.groups import Groups
+from cometmq.broker.tables.offsets import Offsets
+from cometmq.broker.tables.property_filters import PropertyFilters
+from cometmq.broker.tables.sessions import Consumers, Producers
 from cometmq.broker.tables.topics import Topics
 from cometmq.clock import Clock
 from cometmq.errors import RequestError, WireError

@@ -36,11 +36,7 @@ from cometmq.broker.config import BrokerConfig
 from cometmq.broker.consume import clients
 from cometmq.broker.consume.locks import QueueLocks
 from cometmq.broker.consume.long_poll import SWEEP_MS, LongPoll
-from cometmq.broker.consume.offsets import Offsets
-from cometmq.broker.consume.property_filters import PropertyFilters
 from cometmq.broker.consume.pull import pull_again
-from cometmq.broker.consume.request_modes import RequestModes
-from cometmq.broker.consume.sessions import Consumers, Producers
 from cometmq.broker.delayed.levels import Delays
 from cometmq.broker.delayed.timers import Timers
 from cometmq.broker.periodic import Periods
@@ -49,7 +45,6 @@ from cometmq.broker.pop.popping import Popping
 from cometmq.broker.pop.waiting import PopWaiting
 from cometmq.broker.produce.fences import Fences
 from cometmq.broker.produce.hooks import SendHooks
-from cometmq.broker.produce.settling import GROUPS_FILE, TOPICS_FILE, Settling
 from cometmq.broker.replicas.cluster_routes import ClusterRoutes
 from cometmq.broker.replicas.leader_tasks import Duties
 from cometmq.broker.replicas.registration import Registration
@@ -61,6 +56,11 @@ from cometmq.broker.routes import HANDLERS
 from cometmq.broker.stats.stats import Stats
 from cometmq.broker.tables import rebuild, saving
 from cometmq.broker.tables.groups import Groups
+from cometmq.broker.tables.offsets import Offsets
+from cometmq.broker.tables.property_filters import PropertyFilters
+from cometmq.broker.tables.request_modes import RequestModes
+from cometmq.broker.tables.sessions import Consumers, Producers
+from cometmq.broker.tables.settling import GROUPS_FILE, TOPICS_FILE, Settling
 from cometmq.broker.tables.topics import Topics
 from cometmq.broker.transactions.transactions import Transactions
 from cometmq.broker.watchdog import Watchdog

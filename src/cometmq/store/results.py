@@ -31,6 +31,11 @@ class PutStatus:
     WHEEL_TIMER_NOT_ENABLED: Final = 14
 
 
+# The message is in the log.
+STORED: Final = frozenset(
+    (PutStatus.OK, PutStatus.FLUSH_DISK_TIMEOUT, PutStatus.FLUSH_SLAVE_TIMEOUT, PutStatus.SLAVE_NOT_AVAILABLE)
+)
+
 PUT_STATUS_NAMES: Final = (
     "OK",
     "FLUSH_DISK_TIMEOUT",

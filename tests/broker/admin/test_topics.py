@@ -18,8 +18,8 @@ from cometmq.broker.admin.topics import (
     update,
     update_list,
 )
-from cometmq.broker.consume.sessions import Member
 from cometmq.broker.produce import send
+from cometmq.broker.tables.sessions import Member
 from cometmq.errors import RequestError
 from cometmq.wire.bodies import (
     ConsumerData,

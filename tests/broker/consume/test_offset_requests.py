@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from cometmq.broker.consume.offset_requests import HANDLERS, clone, commit, correct, dump, query, reset
-from cometmq.broker.consume.sessions import Member
+from cometmq.broker.tables.sessions import Member
 from cometmq.errors import RequestError
 from cometmq.wire.bodies import (
     ConsumerData,

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from cometmq.broker.delayed.timer_counts import PendingTimers
 from cometmq.broker.delayed.timers import TURN_MESSAGES_MAX
+from cometmq.broker.tables.pending_timers import PendingTimers
 from cometmq.names import TIMER_TOPIC
 from cometmq.store.disk import DiskFull, OsDisk
 from cometmq.store.fake_disk import FakeDisk

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cometmq.broker.transactions.counts import HalfCounts
+from cometmq.broker.tables.half_counts import HalfCounts
 from cometmq.broker.transactions.half import Half, question
 from cometmq.broker.transactions.half_queue import Fate, HalfQueue, Rules, Verdict, judge
 from cometmq.broker.transactions.ops import OP_PROPERTIES, WAITING_MAX, OpBatch, OpQueue, decode_op

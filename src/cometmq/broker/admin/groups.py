@@ -9,10 +9,10 @@ from collections.abc import Awaitable
 from typing import Final
 
 from cometmq import names
-from cometmq.broker.consume.sessions import Link
 from cometmq.broker.context import Parts, body_of
 from cometmq.broker.entry import Entry
 from cometmq.broker.tables.groups import PAGE_GROUPS_MAX
+from cometmq.broker.tables.sessions import Link
 from cometmq.broker.tables.topics import QUEUES_MAX
 from cometmq.broker.tables.versions import read_version
 from cometmq.errors import RequestError

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
-from struct import Struct
 from typing import TYPE_CHECKING, Final
 
 from cometmq.broker.cold_pages import searched
 from cometmq.broker.entry import Entry
-from cometmq.errors import RequestError
+from cometmq.broker.stored_records import load_records, record_at
 from cometmq.net.connection import Connection
 from cometmq.store.store import Store
 from cometmq.wire.codes import Request, Response
@@ -38,10 +37,6 @@ if TYPE_CHECKING:
 
 # A frame has at most 16 MiB; clients drop the connection that sends more.
 ANSWER_BYTES_MAX: Final = 15 << 20
-# Most records are smaller.
-FIRST_READ_BYTES: Final = 64 << 10
-
-_SIZE: Final = Struct(">i")
 
 
 async def query(broker: Broker, connection: Connection, request: Command) -> Command:
@@ -68,42 +63,12 @@ async def view(broker: Broker, connection: Connection, request: Command) -> Comm
     return reply(request, body=await record_at(broker.store, offset))
 
 
-async def record_at(store: Store, offset: int) -> bytes:
-    """The whole record that starts there; RequestError if none does."""
-    await asyncio.to_thread(_load, store, [offset])
-    record = store.lookup.record_at(offset)
-    if record is None:
-        raise RequestError(
-            Response.SYSTEM_ERROR,
-            f"no message starts at physical offset {offset}: it was deleted, or the offset is not one of this broker",
-        )
-    return bytes(record)
-
-
 def _find(store: Store, header: QueryMessage, count_max: int) -> list[int]:
     """For a thread: where the messages are, in log order, their pages in memory."""
     found = store.index.query(header.topic, header.key, count_max, header.begin_timestamp, header.end_timestamp)
     offsets = sorted(set(found))
-    _load(store, offsets)
+    load_records(store, offsets)
     return offsets
-
-
-def _load(store: Store, offsets: list[int]) -> None:
-    """For a thread: read what the loop is going to touch."""
-    for offset in offsets:
-        segment = store.segments.find(offset)
-        if segment is None:
-            continue
-        position = offset - segment.start
-        try:
-            head = segment.file.pread(position, min(FIRST_READ_BYTES, segment.size - position))
-            size = _SIZE.unpack_from(head)[0] if len(head) >= _SIZE.size else 0
-            if size > len(head):
-                # An offset that does not hit a record gives any number.
-                end = min(size, segment.size - position, ANSWER_BYTES_MAX)
-                segment.file.pread(position + len(head), end - len(head))
-        except OSError:
-            continue  # deleted meanwhile; whoever looks next finds nothing
 
 
 def _records(store: Store, offsets: list[int]) -> list[memoryview]:

@@ -9,10 +9,10 @@ from collections.abc import Awaitable
 from typing import Final
 
 from cometmq import names
-from cometmq.broker.consume.sessions import Link
 from cometmq.broker.context import Parts, body_of
 from cometmq.broker.entry import Entry
 from cometmq.broker.tables.attributes import MESSAGE_TYPE, MIXED, parse_changes
+from cometmq.broker.tables.sessions import Link
 from cometmq.broker.tables.topics import PAGE_TOPICS_MAX, PERM_MAX, QUEUES_MAX
 from cometmq.broker.tables.versions import read_version
 from cometmq.errors import RequestError

@@ -13,9 +13,9 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from cometmq import names
-from cometmq.broker.consume.sessions import BROADCASTING
 from cometmq.broker.context import body_of
 from cometmq.broker.entry import Entry
+from cometmq.broker.tables.sessions import BROADCASTING
 from cometmq.broker.tables.system_topics import PERM_READ
 from cometmq.errors import CometError, RequestError
 from cometmq.net.connection import Connection

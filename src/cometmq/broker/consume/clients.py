@@ -9,12 +9,11 @@ from collections.abc import Awaitable, Iterable, Iterator
 from typing import Final
 
 from cometmq import names
-from cometmq.broker import sql
-from cometmq.broker.consume import filters
-from cometmq.broker.consume.sessions import CONSUME_ACTIVELY, Link, Member, Notice
+from cometmq.broker import filters, sql
 from cometmq.broker.context import Parts, body_of
 from cometmq.broker.entry import Entry
 from cometmq.broker.sql import SqlError
+from cometmq.broker.tables.sessions import CONSUME_ACTIVELY, Link, Member, Notice
 from cometmq.broker.tables.system_topics import PERM_READ_WRITE
 from cometmq.broker.tables.topics import UNIT_SUBSCRIPTION_FLAG
 from cometmq.errors import CallError, RequestError

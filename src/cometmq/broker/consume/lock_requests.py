@@ -2,9 +2,9 @@
 
 from typing import Final
 
-from cometmq.broker.consume.sessions import Link
 from cometmq.broker.context import Parts, body_of
 from cometmq.broker.entry import Entry
+from cometmq.broker.tables.sessions import Link
 from cometmq.errors import RequestError
 from cometmq.wire.bodies import LockBatchRequest, LockBatchResponse
 from cometmq.wire.codes import Request, Response

@@ -20,7 +20,7 @@ from time import monotonic
 from typing import Final
 from weakref import WeakKeyDictionary
 
-from cometmq.broker.sql import Properties
+from cometmq.broker.matching import PropertyMatch, TagMatch
 from cometmq.net.connection import Connection
 from cometmq.wire.command import Command
 from cometmq.wire.headers import PullMessage
@@ -34,9 +34,6 @@ WAKE_S_MAX: Final = 0.01
 TESTS_MAX: Final = 32
 FILTER_CHARS_MAX: Final = 32_768
 FILTERS_OF_MAX: Final = 1_000
-
-TagMatch = Callable[[int], bool]
-PropertyMatch = Callable[[Properties], bool]
 
 
 class Waiter:

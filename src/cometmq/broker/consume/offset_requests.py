@@ -8,9 +8,9 @@ from typing import Final
 
 from cometmq.broker.cold_pages import searched
 from cometmq.broker.config import MASTER_ID
-from cometmq.broker.consume.sessions import Link, Member
 from cometmq.broker.context import Parts
 from cometmq.broker.entry import Entry
+from cometmq.broker.tables.sessions import Link, Member
 from cometmq.broker.tables.topics import QUEUES_MAX
 from cometmq.errors import CallError, RequestError
 from cometmq.wire.bodies import CorrectionOffsets, MessageQueue, ResetOffsets, TopicConfig

@@ -16,15 +16,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from cometmq import names
-from cometmq.broker import sql
-from cometmq.broker.consume import filters
-from cometmq.broker.consume.filters import Subscription
-from cometmq.broker.consume.forbidden import Forbidden
-from cometmq.broker.consume.long_poll import PropertyMatch, Waiter
-from cometmq.broker.consume.sessions import BROADCASTING, CONSUME_ACTIVELY
+from cometmq.broker import filters, sql
+from cometmq.broker.consume.long_poll import Waiter
 from cometmq.broker.entry import Entry
+from cometmq.broker.filters import Subscription
+from cometmq.broker.forbidden import Forbidden
+from cometmq.broker.matching import PropertyMatch, record_passes, tag_passes
 from cometmq.broker.sql import Properties, SqlError
 from cometmq.broker.tables.groups import SYSTEM_GROUP_PREFIX
+from cometmq.broker.tables.sessions import BROADCASTING, CONSUME_ACTIVELY
 from cometmq.broker.tables.system_topics import PERM_READ
 from cometmq.errors import RequestError
 from cometmq.net.connection import Connection
@@ -33,7 +33,7 @@ from cometmq.store.results import GetResult, GetStatus
 from cometmq.wire.codes import Request, Response
 from cometmq.wire.command import Command, reply
 from cometmq.wire.headers import PullMessage
-from cometmq.wire.record.properties import Property, TextProperties
+from cometmq.wire.record.properties import Property
 
 if TYPE_CHECKING:
     from cometmq.broker.server import Broker
@@ -325,15 +325,6 @@ def _read(broker: Broker, pull: Pull, first_pass: bool, loaded_units: int) -> Co
             header.consumer_group, header.topic, header.queue_id, header.commit_offset, pull.connection.peer_text
         )
     return _answer(broker, pull, found, first_pass)
-
-
-def tag_passes(matches: filters.TagMatch, tag_code: int | None, _extension: object) -> bool:
-    """An entry whose extension cannot be read has no code; the client decides about it."""
-    return tag_code is None or matches(tag_code)
-
-
-def record_passes(wants: PropertyMatch, properties: bytes) -> bool:
-    return wants(TextProperties(properties.decode("utf-8", "replace")))
 
 
 def _answer(broker: Broker, pull: Pull, result: GetResult, may_hold: bool) -> Command | None:

@@ -12,9 +12,9 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final
 
-from cometmq.broker.admin.queries import record_at
-from cometmq.broker.consume.sessions import Member
 from cometmq.broker.entry import Entry
+from cometmq.broker.stored_records import record_at
+from cometmq.broker.tables.sessions import Member
 from cometmq.errors import CallError, CallTimeout, RequestError, WireError
 from cometmq.net.connection import Connection
 from cometmq.wire.bodies import ConsumerStatus, MessageQueue

@@ -17,9 +17,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from cometmq import names
-from cometmq.broker.consume import retries
+from cometmq.broker import retries
 from cometmq.broker.entry import Entry
-from cometmq.broker.produce.send import check_settled
 from cometmq.broker.tables.system_topics import PERM_READ_WRITE, PERM_WRITE
 from cometmq.broker.tables.topics import UNIT_SUBSCRIPTION_FLAG
 from cometmq.errors import RequestError, WireError
@@ -94,7 +93,7 @@ def _put_settled(
     failure: str,
 ) -> None:
     try:
-        check_settled(broker, target.topic, failure)
+        broker.settling.check(target.topic, failure)
         answer = _put(broker, request, message, target, copy)
     except RequestError as error:
         answer = reply(request, error.code, error.remark)

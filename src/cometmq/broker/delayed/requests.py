@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Final
 
 from cometmq.broker.delayed.timer_messages import RecallHandle, recalling
 from cometmq.broker.entry import Entry
-from cometmq.broker.produce.send import STORED
 from cometmq.errors import RequestError
 from cometmq.net.connection import Connection
-from cometmq.store.results import PUT_STATUS_NAMES
+from cometmq.store.results import PUT_STATUS_NAMES, STORED
 from cometmq.store.timers import following
 from cometmq.wire.codes import Request, Response
 from cometmq.wire.command import Command, reply

@@ -1,39 +1,17 @@
-"""How many timer messages of each topic wait: RocketMQ's file timermetrics, one line.
+"""Timer messages, counted: how many pass in a second, and once a day how many there really are.
 
-    {"dataVersion":{...},"timingCount":{"T":{"count":3,"timeStamp":1700000000000}}}
-
-A figure for operators, nothing is decided by it. A crash may leave it off by what the last second changed, so once a
-day the timer log is counted: units only know the hash of their topic, which is enough where no two topics share one.
+Units of the timer log only know the hash of their topic, which is enough where no two topics share one.
 """
 
 from collections import Counter
-from collections.abc import Callable
 from typing import Final
 
-from cometmq.broker.tables.topic_counts import TopicCounts
+from cometmq.broker.tables.pending_timers import PendingTimers
 from cometmq.clock import Clock
 from cometmq.store.timers.files import TimerFiles
-from cometmq.wire.bodies import TimerCounts
 from cometmq.wire.hashing import java_string_hash
 
 RATE_S: Final = 3.0
-
-
-class PendingTimers(TopicCounts):
-    def restore(self, content: bytes) -> None:
-        read = TimerCounts.decode(content)
-        self.table = read.timing_count
-        self.version = read.data_version
-
-    def follow(self, other: TimerCounts) -> None:
-        """Be as another broker of the replica group is."""
-        self.table = other.timing_count
-        self.version = other.data_version
-        self.changes += 1
-
-    def snapshot(self) -> Callable[[], bytes]:
-        content = TimerCounts(data_version=self.version, timing_count=dict(self.table))
-        return content.encode
 
 
 class Recount:

@@ -31,8 +31,9 @@ from typing import Final
 
 from cometmq.broker.delayed import timer_messages
 from cometmq.broker.delayed.timer_admission import admit
-from cometmq.broker.delayed.timer_counts import PendingTimers, Rate, Recount
+from cometmq.broker.delayed.timer_counts import Rate, Recount
 from cometmq.broker.delayed.timer_messages import NEVER_ON_WHEEL, TimerMessage
+from cometmq.broker.tables.pending_timers import PendingTimers
 from cometmq.clock import Clock
 from cometmq.names import TIMER_TOPIC
 from cometmq.store.disk import DiskFull, File

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Final
 
 from cometmq import names
 from cometmq.broker.cold_pages import ColdPages, Place
-from cometmq.broker.consume.offsets import NONE
 from cometmq.broker.pop.in_flight import Key, PopWindows, Window
 from cometmq.broker.tables.attributes import MESSAGE_TYPE
+from cometmq.broker.tables.offsets import NONE
 from cometmq.broker.tables.system_topics import PERM_READ, PERM_READ_WRITE
 from cometmq.rate_limited_log import ThinnedLog
 from cometmq.store.log.append import AppendRequest, copy_to

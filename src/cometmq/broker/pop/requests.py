@@ -19,12 +19,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from cometmq import names
-from cometmq.broker import sql
-from cometmq.broker.consume import filters
-from cometmq.broker.consume.forbidden import Forbidden
-from cometmq.broker.consume.pull import record_passes, tag_passes
+from cometmq.broker import filters, sql
 from cometmq.broker.context import body_of
 from cometmq.broker.entry import Entry
+from cometmq.broker.forbidden import Forbidden
+from cometmq.broker.matching import record_passes, tag_passes
 from cometmq.broker.pop.in_flight import Key
 from cometmq.broker.pop.popping import Wish, relabelled
 from cometmq.broker.pop.waiting import PopWaiter

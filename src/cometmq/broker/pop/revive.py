@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cometmq import names
 from cometmq.broker.cold_pages import ColdPages, Place
-from cometmq.broker.consume.offsets import NONE
 from cometmq.broker.pop.in_flight import Key
+from cometmq.broker.tables.offsets import NONE
 from cometmq.broker.tables.topics import QUEUES_MAX
 from cometmq.errors import WireError
 from cometmq.rate_limited_log import ThinnedLog

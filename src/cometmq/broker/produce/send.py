@@ -19,7 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from cometmq import names
-from cometmq.broker.consume import retries
+from cometmq.broker import retries
 from cometmq.broker.delayed.timer_messages import recall_handle
 from cometmq.broker.entry import Entry
 from cometmq.broker.tables.system_topics import PERM_READ_WRITE
@@ -27,7 +27,7 @@ from cometmq.broker.tables.topics import UNIT_SUBSCRIPTION_FLAG
 from cometmq.errors import RequestError, WireError
 from cometmq.net.connection import Connection
 from cometmq.store.log.append import AppendRequest
-from cometmq.store.results import PUT_STATUS_NAMES, PutResult, PutStatus
+from cometmq.store.results import PUT_STATUS_NAMES, STORED, PutResult, PutStatus
 from cometmq.wire.codes import Request, Response
 from cometmq.wire.command import Command, reply
 from cometmq.wire.headers import SendMessage
@@ -64,9 +64,6 @@ STATUS_CODES: Final = {
 }
 # What RocketMQ's brokers call themselves when they send.
 INNER_PRODUCERS: Final = "InnerProducerGroup_"
-STORED: Final = frozenset(
-    (PutStatus.OK, PutStatus.FLUSH_DISK_TIMEOUT, PutStatus.FLUSH_SLAVE_TIMEOUT, PutStatus.SLAVE_NOT_AVAILABLE)
-)
 
 
 def send_message(broker: Broker, connection: Connection, request: Command) -> Command | None:
@@ -157,7 +154,7 @@ def _put_settled(
     """What is left to do when the tables are saved. `failure`: why they cannot be."""
     answer: Command | None
     try:
-        check_settled(broker, message.topic, failure)
+        broker.settling.check(message.topic, failure)
         answer = _put(broker, connection, request, message, queue_id, unique_id, batch, half)
     except RequestError as error:
         answer = _refuse(broker, request, error.code, error.remark)
@@ -167,17 +164,6 @@ def _put_settled(
         raise
     if answer is not None:
         connection.answer(request, answer)
-
-
-def check_settled(broker: Broker, topic: str, failure: str) -> None:
-    """After waiting for the tables: RequestError if they cannot be saved, or if the topic was deleted meanwhile."""
-    if failure:
-        raise RequestError(
-            Response.SERVICE_NOT_AVAILABLE,
-            f"nothing was stored: topic {topic} or its group is new or has changed, which cannot be saved: {failure}",
-        )
-    if broker.topics.get(topic) is None:
-        raise RequestError(Response.TOPIC_NOT_EXIST, f"topic {topic} was deleted while the message waited")
 
 
 def _put(

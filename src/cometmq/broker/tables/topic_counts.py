@@ -1,6 +1,6 @@
 """A count for each topic, with the version that RocketMQ's files of this kind have.
 
-Used by transactions/counts.py and delayed/timer_counts.py.
+Used by half_counts.py and pending_timers.py.
 """
 
 from collections.abc import Container

@@ -5,7 +5,7 @@
     operator           update, delete
     light queue        never made and in no file: with `enableLmq` every %LMQ% name is a topic of one queue
 
-`unsaved` has the topics of which a crash would take something that readers need: produce/settling.py holds back what
+`unsaved` has the topics of which a crash would take something that readers need: settling.py holds back what
 is sent to them. Whoever saves the table calls `saved`.
 
 A `TopicConfig` in the table is a value: a change puts another one in its place, so that whoever holds one sees no half

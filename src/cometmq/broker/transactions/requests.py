@@ -15,14 +15,13 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from cometmq.broker.admin.queries import record_at
 from cometmq.broker.entry import Entry
-from cometmq.broker.produce.send import STORED, check_settled
+from cometmq.broker.stored_records import record_at
 from cometmq.broker.transactions.half import Half
 from cometmq.broker.transactions.half_queue import Fate
 from cometmq.errors import RequestError, WireError
 from cometmq.net.connection import Connection
-from cometmq.store.results import PUT_STATUS_NAMES, PutResult, PutStatus
+from cometmq.store.results import PUT_STATUS_NAMES, STORED, PutResult, PutStatus
 from cometmq.wire.codes import Request, Response
 from cometmq.wire.command import Command, reply
 from cometmq.wire.headers import EndTransaction, ResumeCheckHalfMessage
@@ -109,7 +108,7 @@ def _commit(broker: Broker, request: Command, half: Half, respond: Respond, sett
 def _end_settled(broker: Broker, request: Command, topic: str, respond: Respond, failure: str) -> None:
     """Once more, because the half may have been ended while the topic of its message was saved."""
     try:
-        check_settled(broker, topic, failure)
+        broker.settling.check(topic, failure)
         answer = _end(broker, request, EndTransaction.decode(request.ext), Fate.COMMITTED, respond, True)
     except RequestError as error:
         answer = reply(request, error.code, error.remark)

@@ -21,9 +21,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from cometmq.broker.cold_pages import ColdPages
-from cometmq.broker.consume.offsets import NONE
+from cometmq.broker.tables.half_counts import HalfCounts
+from cometmq.broker.tables.offsets import NONE
 from cometmq.broker.tables.system_topics import PERM_READ_WRITE
-from cometmq.broker.transactions.counts import HalfCounts
 from cometmq.broker.transactions.half import Half, prepare, question
 from cometmq.broker.transactions.half_queue import FATE_NAMES, Fate, HalfQueue, Mark, Rules, Verdict, judge
 from cometmq.clock import Timer
@@ -35,8 +35,8 @@ from cometmq.wire.codes import Response
 from cometmq.wire.record.message import StoredMessage
 
 if TYPE_CHECKING:
-    from cometmq.broker.consume.sessions import Link
     from cometmq.broker.server import Broker
+    from cometmq.broker.tables.sessions import Link
     from cometmq.wire.headers import EndTransaction
 
 logger = logging.getLogger(__name__)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from cometmq.broker.consume import retries
-from cometmq.broker.consume.retries import Destination
+from cometmq.broker import retries
+from cometmq.broker.retries import Destination
 from cometmq.wire.bodies import SubscriptionGroupConfig
 
 DEAD = Destination("%DLQ%g", 1, 0, True)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from cometmq.broker.config import BrokerConfig
-from cometmq.broker.consume.offsets import Offsets
 from cometmq.broker.tables import saving
+from cometmq.broker.tables.offsets import Offsets
 from cometmq.clock import ManualClock
 from cometmq.errors import StoreError
 from cometmq.wire.bodies import ConsumerOffsetTable, DataVersion

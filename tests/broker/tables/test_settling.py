@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from cometmq import state_file
-from cometmq.broker.produce import settling
 from cometmq.broker.server import Broker
+from cometmq.broker.tables import settling
 from cometmq.wire.bodies import SubscriptionGroupConfig
 from cometmq.wire.codes import Request, Response
 from cometmq.wire.command import Command, request

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from cometmq.broker import sql
-from cometmq.broker.consume import property_filters
-from cometmq.broker.consume.property_filters import PropertyFilters
+from cometmq.broker.tables import property_filters
+from cometmq.broker.tables.property_filters import PropertyFilters
 from cometmq.errors import WireError
 from cometmq.wire.bodies import SubscriptionData
 from cometmq.wire.record.bloom import bit_positions, murmur3_low

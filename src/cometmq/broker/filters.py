@@ -11,10 +11,10 @@ has `is_tag` False, and `fault_of` says whether this broker can serve it. See pr
 Class filters, for which RocketMQ once compiled source that a client sent, let everything pass; nothing is run.
 """
 
-from collections.abc import Callable
 from typing import Final
 
 from cometmq import names
+from cometmq.broker.matching import TagMatch
 from cometmq.broker.sql import TYPE as SQL92
 from cometmq.errors import RequestError
 from cometmq.wire.bodies import SubscriptionData
@@ -32,7 +32,6 @@ TAG_BYTES: Final = 250
 CACHE_MAX: Final = 200
 CACHED_CHARS_MAX: Final = 512
 
-TagMatch = Callable[[int], bool]
 _parsed: Final[dict[tuple[str, str, str, int], "Subscription"]] = {}
 
 

@@ -12,7 +12,7 @@ A topic whose table cannot be saved stays in memory, and so does the refusal: ea
 does the saver every few seconds, and the first that succeeds lets all of them pass.
 
 What the broker itself moves to a new topic (revived pops, halves that it gives up) does not wait: no ack rests on it,
-and a topic that a crash took is made again at the next start, see tables/rebuild.py.
+and a topic that a crash took is made again at the next start, see rebuild.py.
 
 What is parked has bounds, because one-way requests are counted nowhere else. Much parked work is done in turns, so that
 others are served in between.
@@ -100,6 +100,17 @@ class Settling:
         done: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self.park(partial(_resolve, done), 0)
         return await done
+
+    def check(self, topic: str, failure: str) -> None:
+        """For those who have waited: RequestError if the tables cannot be saved, or the topic was deleted meanwhile."""
+        if failure:
+            raise RequestError(
+                Response.SERVICE_NOT_AVAILABLE,
+                f"nothing was stored: topic {topic} or its group is new or has changed, which cannot be saved: "
+                f"{failure}",
+            )
+        if self._broker.topics.get(topic) is None:
+            raise RequestError(Response.TOPIC_NOT_EXIST, f"topic {topic} was deleted while the message waited")
 
     def _save(self) -> None:
         if self._broker.topics.unsaved:

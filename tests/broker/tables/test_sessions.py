@@ -3,8 +3,8 @@
 import pytest
 
 from cometmq.broker.config import BrokerConfig
-from cometmq.broker.consume.filters import Subscription
-from cometmq.broker.consume.sessions import Consumers, Member, Notice, Producers
+from cometmq.broker.filters import Subscription
+from cometmq.broker.tables.sessions import Consumers, Member, Notice, Producers
 from cometmq.wire.bodies import ConsumerData, SubscriptionData
 from tests.broker.assembly import FakeLink
 

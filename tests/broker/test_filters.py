@@ -2,8 +2,8 @@
 
 import pytest
 
-from cometmq.broker.consume import filters
-from cometmq.broker.consume.filters import Subscription
+from cometmq.broker import filters
+from cometmq.broker.filters import Subscription
 from cometmq.errors import RequestError
 from cometmq.wire.bodies import SubscriptionData
 from cometmq.wire.hashing import java_string_hash

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
 from cometmq.broker.config import BrokerConfig
-from cometmq.broker.consume.filters import Subscription
+from cometmq.broker.filters import Subscription
 from cometmq.wire.bodies import ConsumerData, SubscriptionData
 from cometmq.wire.command import Command
 
