@@ -70,7 +70,12 @@ SECTIONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     (
         "Administration",
         "What the methods answer is in `cometmq.client.admin`.",
-        ("cometmq.client.admin:Admin", "cometmq.client.admin:Lag", "cometmq.client.admin:Move"),
+        (
+            "cometmq.client.admin:Admin",
+            "cometmq.client.admin:Lag",
+            "cometmq.client.admin:Move",
+            "cometmq.client.admin:AccessEntry",
+        ),
     ),
     (
         "Codecs",

@@ -58,6 +58,7 @@ TWINS = (
     Twin("offset_admin", "cometmq.client.admin.offsets", "OffsetAdmin", inner=ADMIN),
     Twin("message_admin", "cometmq.client.admin.messages", "MessageAdmin", inner=ADMIN),
     Twin("cluster_admin", "cometmq.client.admin.cluster", "ClusterAdmin", inner=ADMIN),
+    Twin("user_admin", "cometmq.client.admin.users", "UserAdmin", inner=ADMIN),
 )  # fmt: skip
 
 

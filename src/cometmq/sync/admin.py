@@ -1,4 +1,4 @@
-"""The sync twin of the administration: topics, groups, offsets, messages, brokers, settings."""
+"""The sync twin of the administration: topics, groups, offsets, messages, brokers, settings, users."""
 
 from cometmq.client.admin import Admin as AsyncAdmin
 from cometmq.client.loop_thread import LoopThread
@@ -8,9 +8,10 @@ from cometmq.sync.life import Life
 from cometmq.sync.message_admin import MessageAdmin
 from cometmq.sync.offset_admin import OffsetAdmin
 from cometmq.sync.topic_admin import TopicAdmin
+from cometmq.sync.user_admin import UserAdmin
 
 
-class Admin(Life, TopicAdmin, GroupAdmin, OffsetAdmin, MessageAdmin, ClusterAdmin):
+class Admin(Life, TopicAdmin, GroupAdmin, OffsetAdmin, MessageAdmin, ClusterAdmin, UserAdmin):
     """Made by `Client.admin()`."""
 
     _inner: AsyncAdmin

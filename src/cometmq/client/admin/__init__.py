@@ -5,8 +5,8 @@
         lag = await admin.group_lag("billing-cg")
         await admin.reset_offsets("billing-cg", "orders", to="earliest")
 
-By subject: `topics`, `groups`, `offsets`, `messages`, `cluster`; what they answer is in `results`. All are methods of
-one object, because an operator's question seldom stops at one subject. Nothing here runs between two calls.
+By subject: `topics`, `groups`, `offsets`, `messages`, `cluster`, `users`; what they answer is in `results`. All are
+methods of one object, because an operator's question seldom stops at one subject. Nothing here runs between two calls.
 """
 
 from types import TracebackType
@@ -16,6 +16,9 @@ from cometmq.client.admin.cluster import ClusterAdmin
 from cometmq.client.admin.messages import MessageAdmin, origin_topic
 from cometmq.client.admin.offsets import Place
 from cometmq.client.admin.results import (
+    Access,
+    AccessChange,
+    AccessEntry,
     BrokerMember,
     BrokerState,
     BrokerStats,
@@ -33,13 +36,15 @@ from cometmq.client.admin.results import (
     Subscription,
     Topic,
     TopicOnBroker,
+    User,
 )
 from cometmq.client.admin.trace_records import TraceRecord
+from cometmq.client.admin.users import UserAdmin
 from cometmq.client.cluster.instance import Instance
 from cometmq.client.options import ClientOptions
 
 
-class Admin(MessageAdmin, ClusterAdmin):
+class Admin(MessageAdmin, ClusterAdmin, UserAdmin):
     """Made by `Client.admin()`; on its own, `Admin(namesrv="host:9876")` has a private client. `timeout_s` bounds every
     single request."""
 
@@ -77,6 +82,9 @@ class Admin(MessageAdmin, ClusterAdmin):
 
 
 __all__ = [
+    "Access",
+    "AccessChange",
+    "AccessEntry",
     "Admin",
     "BrokerMember",
     "BrokerState",
@@ -97,5 +105,6 @@ __all__ = [
     "Topic",
     "TopicOnBroker",
     "TraceRecord",
+    "User",
     "origin_topic",
 ]

@@ -215,3 +215,45 @@ class ProgressSpan:
     newest_ms: int
     consumed_ms: int
     delay_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """Who may sign requests. `differs` names the brokers that know the user otherwise than the first, or not at all."""
+
+    name: str
+    is_super: bool
+    is_enabled: bool
+    brokers: tuple[str, ...]
+    differs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AccessEntry:
+    """One entry of a user's policies: `Topic:orders` Pub, Sub. `decision` is Allow or Deny; no `sources`: from
+    everywhere; `policy` is Custom, or Default for what is asked when no entry of Custom matches."""
+
+    resource: str
+    actions: tuple[str, ...]
+    decision: str = "Allow"
+    sources: tuple[str, ...] = ()
+    policy: str = "Custom"
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """All entries of one user. `differs` names the brokers that have other entries than the first."""
+
+    user: str
+    entries: tuple[AccessEntry, ...]
+    brokers: tuple[str, ...]
+    differs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AccessChange:
+    """What a grant or a revocation does to one entry of a user on one broker; None: there is none."""
+
+    broker: str
+    before: AccessEntry | None
+    after: AccessEntry | None

@@ -167,7 +167,10 @@ class ResumeCheckHalfMessage(Header):
 
 
 class AuthUser(Header):
+    """`overlap_ms` is our own: how long a password that is changed stays valid beside the new one."""
+
     username: str | None = None
+    overlap_ms: I64 | None = None
 
 
 class AuthListUsers(Header):
