@@ -78,6 +78,7 @@ HOT_MODULES: tuple[str, ...] = (
     "src/cometmq/wire/headers/hot.py",
     "src/cometmq/wire/headers/parse.py",
     "src/cometmq/wire/integers.py",
+    "src/cometmq/wire/record/layout.py",
     "src/cometmq/wire/record/message.py",
     "src/cometmq/wire/record/message_id.py",
     "src/cometmq/wire/record/plain_scan.py",

@@ -17,7 +17,8 @@ from cometmq.store.offline.dump import host_text
 from cometmq.wire.compression import compress, decompress
 from cometmq.wire.record import properties as wire_properties
 from cometmq.wire.record.batch import encode_batch
-from cometmq.wire.record.message import MAGIC_BLANK, StoredMessage, decode_records
+from cometmq.wire.record.layout import MAGIC_BLANK
+from cometmq.wire.record.message import StoredMessage, decode_records
 from cometmq.wire.record.message_id import encode_offset_id, offset_id_prefix
 from cometmq.wire.record.sysflag import COMPRESSED, COMPRESSION_LZ4, INNER_BATCH, NEEDS_UNWRAP
 from tests.support.golden import golden_commitlog

@@ -4,9 +4,8 @@
                                                            response -> its Call           |
     transport.write <- [TLS] <- Output (one write for all answers of a chunk) <-----------+
 
-The protocol methods are called by the event loop; the class is compiled and therefore duck-typed. The path of a
-request that is answered at once has no coroutine, no task, no timer and no reading of the clock: what depends on time
-is left to `sweep`, and activity is one flag.
+It is compiled, so it has asyncio's protocol methods without inheriting them. A request that is answered at once costs
+no coroutine, task, timer or look at the clock: what depends on time is left to `sweep`, and activity is one flag.
 
 Reading pauses for the reasons below, each with its own end. Commands that were already cut from the stream then wait
 in the backlog, so that a peer that sends a thousand small requests for large answers cannot make us build them all.

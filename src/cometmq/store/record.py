@@ -5,11 +5,9 @@ from __future__ import annotations
 from struct import Struct
 from typing import Final
 
-from cometmq.wire.record.message import MAGIC_V1, SYS_FLAG_AT
+from cometmq.wire.record.layout import BODY_BYTES_AT, HOST_BITS_AT, MAGIC_V1, V6_SHIFT
 from cometmq.wire.record.sysflag import BORN_HOST_V6, STORE_HOST_V6
 
-_BODY_LENGTH_AT: Final = 84
-_V6_SHIFT: Final = 12
 _START: Final = Struct(">ii")
 _I32: Final = Struct(">i")
 _I16: Final = Struct(">h")
@@ -18,12 +16,12 @@ _I16: Final = Struct(">h")
 def properties_at(view: memoryview, position: int, size: int) -> int:
     """Where the properties begin in the record at `position`; its end if the lengths inside make no sense."""
     end = position + size
-    flags = view[position + SYS_FLAG_AT + 3]
-    at = position + _BODY_LENGTH_AT
+    flags = view[position + HOST_BITS_AT]
+    at = position + BODY_BYTES_AT
     if flags & BORN_HOST_V6:
-        at += _V6_SHIFT
+        at += V6_SHIFT
     if flags & STORE_HOST_V6:
-        at += _V6_SHIFT
+        at += V6_SHIFT
     if at + 4 > end:
         return end
     body_bytes: int = _I32.unpack_from(view, at)[0]

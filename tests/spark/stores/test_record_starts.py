@@ -7,8 +7,8 @@ import random
 import numpy as np
 import pytest
 
-from cometmq.spark.stores.record_starts import RECORD_BYTES_MIN, chained
-from cometmq.wire.record.message import MAGIC_V1, MAGIC_V2
+from cometmq.spark.stores.record_starts import chained
+from cometmq.wire.record.layout import MAGIC_V1, MAGIC_V2, RECORD_BYTES_MIN
 
 
 def stepped(data: bytes, position: int, end: int) -> tuple[list[int], int]:

@@ -16,7 +16,7 @@ from cometmq.store.results import PutResult, PutStatus
 from cometmq.wire.hashing import crc31
 from cometmq.wire.record.batch import encode_batch
 from cometmq.wire.record.crc import crc_matches
-from cometmq.wire.record.message import BLANK_BYTES, RECORD_BYTES_MIN
+from cometmq.wire.record.layout import BLANK_BYTES, RECORD_BYTES_MIN
 from cometmq.wire.record.properties import PROPERTIES_BYTES_MAX, decode
 from cometmq.wire.record.sysflag import INNER_BATCH, NEEDS_UNWRAP, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from tests.support.logs import LOG_DIR, blanks, make_log, message, records

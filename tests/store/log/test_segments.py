@@ -13,7 +13,7 @@ from cometmq.errors import StoreError
 from cometmq.store.disk import DiskFull, File, OsDisk
 from cometmq.store.fake_disk import FakeDisk
 from cometmq.store.log.segments import AHEAD_AT_ONCE_BYTES_MAX, Segment, Segments
-from cometmq.wire.record.message import BLANK_BYTES
+from cometmq.wire.record.layout import BLANK_BYTES
 from tests.support.logs import LOG_DIR, make_log, message, records
 
 MIB = 1 << 20

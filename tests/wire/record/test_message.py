@@ -10,11 +10,8 @@ from hypothesis import strategies as st
 
 from cometmq.errors import WireError
 from cometmq.wire.hashing import crc31
+from cometmq.wire.record.layout import BLANK_BYTES, PHYSICAL_OFFSET_AT, QUEUE_OFFSET_AT, RECORD_BYTES_MIN
 from cometmq.wire.record.message import (
-    BLANK_BYTES,
-    PHYSICAL_OFFSET_AT,
-    QUEUE_OFFSET_AT,
-    RECORD_BYTES_MIN,
     StoredMessage,
     decode_record,
     decode_records,

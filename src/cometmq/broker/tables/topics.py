@@ -81,9 +81,6 @@ class Topics:
     def system_names(self) -> list[str]:
         return sorted(self._own_names | names.SYSTEM_TOPICS)
 
-    def forbidden_to_send(self, name: str) -> bool:
-        return name in names.SEND_FORBIDDEN_TOPICS
-
     def is_ordered(self, name: str) -> bool:
         topic = self.table.get(name)
         return topic is not None and topic.order

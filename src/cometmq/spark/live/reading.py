@@ -20,6 +20,7 @@ from cometmq.spark.kill_points import at
 from cometmq.spark.live.offsets import Range
 from cometmq.spark.live.remote import Bounds, Remote
 from cometmq.spark.runtime.gc_freeze import settle
+from cometmq.wire.record.layout import RECORD_BYTES_MIN
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -79,7 +80,7 @@ def _decoded(bodies: list[bytes], one: Range, options: PullOptions, decode: Any,
 
 def _count(body: bytes) -> int:
     """About how many records; only used to size batches."""
-    return max(1, len(body) // max(91, int.from_bytes(body[:4], "big")))
+    return max(1, len(body) // max(RECORD_BYTES_MIN, int.from_bytes(body[:4], "big")))
 
 
 def _bodies(remote: Remote, one: Range, options: PullOptions) -> Iterator[bytes]:

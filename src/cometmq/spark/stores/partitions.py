@@ -31,9 +31,21 @@ from cometmq.errors import StoreError, WireError
 from cometmq.names import segment_offset
 from cometmq.spark.decode import Records, decode
 from cometmq.spark.runtime.gc_freeze import settle
-from cometmq.spark.stores.record_starts import RECORD_BYTES_MIN, Ints
+from cometmq.spark.stores.record_starts import Ints
 from cometmq.store.queues.consume_queues import LMQ_PREFIX
-from cometmq.wire.record.message import MAGIC_BLANK, MAGIC_V1, MAGIC_V2
+from cometmq.wire.record.layout import (
+    BODY_AT,
+    BODY_BYTES_AT,
+    BODY_CRC_AT,
+    HOST_BITS_AT,
+    MAGIC_AT,
+    MAGIC_BLANK,
+    MAGIC_V1,
+    MAGIC_V2,
+    PHYSICAL_OFFSET_AT,
+    RECORD_BYTES_MIN,
+)
+from cometmq.wire.record.sysflag import HOSTS_V6
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -479,8 +491,8 @@ def _walk(
         length, magic = _START.unpack_from(data, position) if position + 8 <= size else (0, 0)
         if magic == MAGIC_BLANK or not any(data[position : min(size, position + 4096)]):
             break
-        whole = magic in _MAGICS and 91 <= length <= size - position
-        if not whole or _PLACE.unpack_from(data, position + 28)[0] != start + position:
+        whole = magic in _MAGICS and RECORD_BYTES_MIN <= length <= size - position
+        if not whole or _PLACE.unpack_from(data, position + PHYSICAL_OFFSET_AT)[0] != start + position:
             following = _first_record(data, start, position + 1, size)
             if following >= size and not whole:
                 break  # the half record at the end of a store that is in use or crashed
@@ -518,10 +530,10 @@ def _first_record(data: memoryview, start: int, low: int, size: int, high: int |
             if not hits:
                 break
             hit = min(hits)
-            position = at + hit - 4
-            if position >= low and position + 91 <= size:
+            position = at + hit - MAGIC_AT
+            if position >= low and position + RECORD_BYTES_MIN <= size:
                 magic = _START.unpack_from(data, position)[1]
-                if magic in _MAGICS and _PLACE.unpack_from(data, position + 28)[0] == start + position:
+                if magic in _MAGICS and _PLACE.unpack_from(data, position + PHYSICAL_OFFSET_AT)[0] == start + position:
                     return position
                 if magic == MAGIC_BLANK:
                     return size
@@ -536,12 +548,12 @@ def _check_crcs(data: memoryview, places: npt.NDArray[np.int64]) -> None:
 
     for place in places.tolist():
         length = _START.unpack_from(data, place)[0]
-        if data[place + 39] & 0x30:
+        if data[place + HOST_BITS_AT] & HOSTS_V6:
             decode_record(data, place, place + length)
             continue
-        body_bytes = _START.unpack_from(data, place + 84)[0]
-        crc = _START.unpack_from(data, place + 8)[0]
-        if crc and zlib.crc32(data[place + 88 : place + 88 + body_bytes]) & 0x7FFFFFFF != crc:
+        body_bytes = _START.unpack_from(data, place + BODY_BYTES_AT)[0]
+        crc = _START.unpack_from(data, place + BODY_CRC_AT)[0]
+        if crc and zlib.crc32(data[place + BODY_AT : place + BODY_AT + body_bytes]) & 0x7FFFFFFF != crc:
             raise WireError(f"the record at byte {place} has a body that does not match its CRC")
 
 

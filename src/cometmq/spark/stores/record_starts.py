@@ -17,12 +17,11 @@ from typing import Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from cometmq.wire.record.message import MAGIC_V1, MAGIC_V2
+from cometmq.wire.record.layout import MAGIC_AT, MAGIC_V1, MAGIC_V2, RECORD_BYTES_MIN
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 
-RECORD_BYTES_MIN: Final = 91
 _SIZE: Final = Struct(">i")
 _INTEGER: Final = np.dtype(">i4")
 
@@ -36,7 +35,7 @@ def chained(octets: Bytes, first: int, end: int) -> tuple[Ints, int]:
     starts = np.array(places[:-1], np.int64)
     if len(starts):
         anywhere: npt.NDArray[np.int32] = np.ndarray((len(octets) - 3,), _INTEGER, octets, 0, (1,))
-        magic = anywhere[starts + 4]
+        magic = anywhere[starts + MAGIC_AT]
         wrong = np.flatnonzero((magic != MAGIC_V1) & (magic != MAGIC_V2))
         count = int(wrong[0]) if len(wrong) else len(starts)
         if count == len(starts) and places[-1] > len(octets):

@@ -21,7 +21,6 @@ import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
@@ -181,7 +180,3 @@ def _between(batches: Iterator[pa.RecordBatch], options: Options) -> Iterator[pa
             pc.greater_equal(at, (first or 0) * 1000), pc.less(at, last * 1000 if last is not None else (1 << 62))
         )
         yield batch.filter(keep)
-
-
-def epoch_ms(value: object) -> int | None:
-    return int(value.timestamp() * 1000) if isinstance(value, datetime) else None

@@ -33,7 +33,8 @@ from cometmq.store.results import PutResult, PutStatus
 from cometmq.wire.hashing import crc31
 from cometmq.wire.record.batch import BatchMember, split_batch
 from cometmq.wire.record.crc import reserve_crc, seal_crc
-from cometmq.wire.record.message import BLANK_BYTES, encode_blank, record_size, write_record
+from cometmq.wire.record.layout import BLANK_BYTES
+from cometmq.wire.record.message import encode_blank, record_size, write_record
 from cometmq.wire.record.properties import PROPERTIES_BYTES_MAX, Property, find, with_property, without
 from cometmq.wire.record.sysflag import INNER_BATCH, NEEDS_UNWRAP, TRANSACTION_MASK, enters_consume_queue
 

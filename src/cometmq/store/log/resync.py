@@ -12,11 +12,10 @@ from typing import Final, NamedTuple
 
 from cometmq.store.disk import PAGE_BYTES
 from cometmq.store.log.segments import Segment
-from cometmq.wire.record.message import MAGIC_BLANK, MAGIC_V1, MAGIC_V2
+from cometmq.wire.record.layout import MAGIC_AT, MAGIC_BLANK, MAGIC_V1, MAGIC_V2
 from cometmq.wire.record.scan import OK, scan_record
 
 _MAGICS: Final = tuple((magic & 0xFFFFFFFF).to_bytes(4, "big") for magic in (MAGIC_V1, MAGIC_V2, MAGIC_BLANK))
-_MAGIC_AT: Final = 4
 _SIZE: Final = Struct(">i")
 _BLOCK_BYTES: Final = 1 << 20
 _ZEROS: Final = bytes(_BLOCK_BYTES)
@@ -36,17 +35,17 @@ def next_record(segment: Segment, position: int, limit: int) -> int:
     at = position + 1
     # What was never written is passed over as a hole, unless reading ahead has filled it with pages of zeros.
     segment.file.forget(at - at % PAGE_BYTES)
-    while at + _MAGIC_AT < limit:
+    while at + MAGIC_AT < limit:
         data_at = segment.file.next_data(at)
         if data_at is None:
             break
-        at = max(at, data_at - _MAGIC_AT)
+        at = max(at, data_at - MAGIC_AT)
         # Not through the map: a fault for every page of zeros behind the end would take five times as long.
         block = segment.file.pread(at, min(_BLOCK_BYTES, limit - at))
         candidates = _candidates(block)
         for found in candidates:
-            if at + found - _MAGIC_AT > position and _is_record(segment, view, at + found - _MAGIC_AT, limit):
-                return at + found - _MAGIC_AT
+            if at + found - MAGIC_AT > position and _is_record(segment, view, at + found - MAGIC_AT, limit):
+                return at + found - MAGIC_AT
         # Blocks overlap, so that a magic on their border is not missed.
         at += max(1, len(block) - 3)
         if not candidates:
@@ -71,7 +70,7 @@ def _candidates(block: bytes) -> list[int]:
 
 
 def _is_record(segment: Segment, view: memoryview, position: int, limit: int) -> bool:
-    if bytes(view[position + _MAGIC_AT : position + _MAGIC_AT + 4]) == _MAGICS[2]:
+    if bytes(view[position + MAGIC_AT : position + MAGIC_AT + 4]) == _MAGICS[2]:
         (size,) = _SIZE.unpack_from(view, position)
         return bool(size == segment.size - position)
     scan = scan_record(view, position, limit, True)

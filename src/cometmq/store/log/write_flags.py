@@ -22,7 +22,6 @@ FENCED: Final = 32
 QUEUE_DISK_FULL: Final = 64
 
 _STOPS_PUT: Final = NOT_WRITABLE | QUEUE_FAILED | INDEX_FAILED | DISK_FULL | FENCED | QUEUE_DISK_FULL
-_STOPS_QUEUE_PUT: Final = NOT_WRITABLE | QUEUE_FAILED | INDEX_FAILED | QUEUE_DISK_FULL
 
 _NAMES: Final = {
     NOT_READABLE: "not readable",
@@ -60,10 +59,6 @@ class Flags:
     @property
     def writable(self) -> bool:
         return not self.bits & _STOPS_PUT
-
-    @property
-    def queue_writable(self) -> bool:
-        return not self.bits & _STOPS_QUEUE_PUT
 
     def reasons(self) -> str:
         return ", ".join([name for bit, name in _NAMES.items() if self.bits & bit])

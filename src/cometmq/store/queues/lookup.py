@@ -26,9 +26,10 @@ from cometmq.store.queues.consume_queue import BLANK_SIZE, ConsumeQueue
 from cometmq.store.queues.consume_queues import AnyQueue, ConsumeQueues
 from cometmq.store.queues.index import KEY, Index
 from cometmq.store.queues.reading import Reading
-from cometmq.wire.record.message import MAGIC_V1, MAGIC_V2, RECORD_BYTES_MIN, store_timestamp_at
+from cometmq.wire.record.layout import MAGIC_V1, MAGIC_V2, RECORD_BYTES_MIN, struct_of
+from cometmq.wire.record.message import store_timestamp_at
 
-_HEAD: Final = Struct(">ii20xq")
+_HEAD: Final = struct_of(("record_bytes", "magic", "physical_offset"))
 _I64: Final = Struct(">q")
 
 

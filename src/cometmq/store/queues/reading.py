@@ -40,7 +40,7 @@ from cometmq.store.queues.extension import ExtUnit, is_address
 from cometmq.store.record import properties_at
 from cometmq.store.results import GetResult, GetStatus
 from cometmq.wire.integers import COMPILED, i32_at, i64_at
-from cometmq.wire.record.message import MAGIC_V1, MAGIC_V2
+from cometmq.wire.record.layout import MAGIC_V1, MAGIC_V2
 
 if TYPE_CHECKING:
     from mypy_extensions import i64

@@ -20,13 +20,12 @@ from typing import TYPE_CHECKING, Final
 
 from cometmq.errors import StoreError
 from cometmq.wire.integers import COMPILED, i32_at
-from cometmq.wire.record.message import MAGIC_BLANK, MAGIC_V1, MAGIC_V2
+from cometmq.wire.record.layout import MAGIC_AT, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, START_BYTES
 
 if TYPE_CHECKING:
     from mypy_extensions import i64
 
 _START: Final = Struct(">ii")
-_START_BYTES: Final = 8
 _MAGICS: Final = (MAGIC_V1, MAGIC_V2)
 # A record that claims to be longer than any broker takes is not waited for.
 HELD_BYTES_MAX: Final = 64 << 20
@@ -108,13 +107,13 @@ class WholeRecords:
             if COMPILED:
                 at = _skim(view, at, min(end, segment_end))
             while at < segment_end:
-                if at + _START_BYTES > end:
-                    self._wanted = _START_BYTES
+                if at + START_BYTES > end:
+                    self._wanted = START_BYTES
                     return at
                 size: int
                 magic: int
                 size, magic = unpack(view, at)
-                if magic not in _MAGICS or not _START_BYTES < size <= min(segment_end - at, HELD_BYTES_MAX):
+                if magic not in _MAGICS or not START_BYTES < size <= min(segment_end - at, HELD_BYTES_MAX):
                     self._pass(offset + at, size, magic)
                     break
                 if at + size > end:
@@ -143,14 +142,14 @@ def _skim(view: memoryview, position: int, limit: int) -> int:
     end: i64 = limit
     while at + SKIMMED_BYTES_MIN <= end:
         block = bytes(view[at : at + SKIMMED_BYTES])
-        last: i64 = len(block) - _START_BYTES
+        last: i64 = len(block) - START_BYTES
         here: i64 = 0
         while here <= last:
             size: i64 = i32_at(block, here)
-            magic: i64 = i32_at(block, here + 4)
+            magic: i64 = i32_at(block, here + MAGIC_AT)
             if magic != MAGIC_V1 and magic != MAGIC_V2:
                 return at + here
-            if size <= _START_BYTES or size > HELD_BYTES_MAX or at + here + size > end:
+            if size <= START_BYTES or size > HELD_BYTES_MAX or at + here + size > end:
                 return at + here
             here += size
         at += here

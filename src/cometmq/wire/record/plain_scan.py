@@ -1,11 +1,5 @@
 """Plain records out of a copy of the log, for recovery, which reads all of it: 0.6 us for each less than `scan_record`.
 
-     0  total size   4      20  queue offset      8      48  born host    8      76  prepared offset   8
-     4  magic        4      28  physical offset   8      56  store time   8      84  body length       4
-     8  body CRC     4      36  system flag       4      64  store host   8      88  body
-    12  queue id     4      40  born time         8      72  tries        4          topic, properties, with lengths
-    16  flag         4
-
 Plain is a sound record of the first version between IPv4 hosts, which is neither delayed nor an inner batch, and whose
 texts have no zeros where a torn page would leave them. What is not plain is not judged here: `scan_record` does that.
 
@@ -27,7 +21,20 @@ from typing import TYPE_CHECKING, Final
 
 from cometmq.wire.hashing import crc31
 from cometmq.wire.integers import i32_at, i64_at, u32_at
-from cometmq.wire.record.message import MAGIC_V1
+from cometmq.wire.record.layout import (
+    BODY_AT,
+    BODY_BYTES_AT,
+    BODY_CRC_AT,
+    MAGIC_AT,
+    MAGIC_V1,
+    PHYSICAL_OFFSET_AT,
+    PREPARED_TRANSACTION_OFFSET_AT,
+    QUEUE_ID_AT,
+    QUEUE_OFFSET_AT,
+    STORE_TIMESTAMP_AT,
+    SYS_FLAG_AT,
+    TOPIC_BYTES_MAX_V1,
+)
 from cometmq.wire.record.properties import PROPERTIES_BYTES_MAX
 from cometmq.wire.record.scan import OK, SCHEDULE_TOPIC, RecordScan
 from cometmq.wire.record.sysflag import HOSTS_V6, INNER_BATCH
@@ -35,8 +42,6 @@ from cometmq.wire.record.sysflag import HOSTS_V6, INNER_BATCH
 if TYPE_CHECKING:
     from mypy_extensions import i64
 
-_HEAD_BYTES: Final = 88
-_TOPIC_BYTES_MAX: Final = 127
 _TOPICS_CACHED_MAX: Final = 4_000
 # The names as numbers.
 _TAGS: Final = 0x54414753
@@ -67,29 +72,29 @@ class PlainScan:
         """
         at: i64 = position
         left: i64 = len(data) - at
-        if left < _HEAD_BYTES:
+        if left < BODY_AT:
             return False
         size: i64 = i32_at(data, at)
-        body_bytes: i64 = i32_at(data, at + 84)
-        sys_flag: i64 = i32_at(data, at + 36)
-        magic: i64 = i32_at(data, at + 4)
+        body_bytes: i64 = i32_at(data, at + BODY_BYTES_AT)
+        sys_flag: i64 = i32_at(data, at + SYS_FLAG_AT)
+        magic: i64 = i32_at(data, at + MAGIC_AT)
         if magic != MAGIC_V1 or sys_flag & HOSTS_V6 or size > left or body_bytes < 0:
             return False
-        body_at: i64 = at + _HEAD_BYTES
+        body_at: i64 = at + BODY_AT
         end: i64 = at + size
         tail_at: i64 = body_at + body_bytes
         if tail_at + 3 > end or not self._take_tail(data, tail_at, end, wants_spots and not sys_flag & INNER_BATCH):
             return False
-        if check_crc and body_bytes > 0 and crc31(data[body_at:tail_at]) != i32_at(data, at + 8):
+        if check_crc and body_bytes > 0 and crc31(data[body_at:tail_at]) != i32_at(data, at + BODY_CRC_AT):
             return False
         scan = self.scan
         scan.size = size
-        scan.queue_id = i32_at(data, at + 12)
-        scan.queue_offset = scan.base_offset = i64_at(data, at + 20)
-        scan.physical_offset = i64_at(data, at + 28)
+        scan.queue_id = i32_at(data, at + QUEUE_ID_AT)
+        scan.queue_offset = scan.base_offset = i64_at(data, at + QUEUE_OFFSET_AT)
+        scan.physical_offset = i64_at(data, at + PHYSICAL_OFFSET_AT)
         scan.sys_flag = sys_flag
-        scan.store_timestamp_ms = i64_at(data, at + 56)
-        scan.prepared_transaction_offset = i64_at(data, at + 76)
+        scan.store_timestamp_ms = i64_at(data, at + STORE_TIMESTAMP_AT)
+        scan.prepared_transaction_offset = i64_at(data, at + PREPARED_TRANSACTION_OFFSET_AT)
         return True
 
     def _take_tail(self, data: bytes, tail_at: i64, end: i64, wants_spots: bool) -> bool:
@@ -97,7 +102,7 @@ class PlainScan:
         topic_bytes: i64 = data[tail_at]
         topic_end: i64 = tail_at + 1 + topic_bytes
         properties_at: i64 = topic_end + 2
-        if topic_bytes > _TOPIC_BYTES_MAX or properties_at > end or end - properties_at > PROPERTIES_BYTES_MAX:
+        if topic_bytes > TOPIC_BYTES_MAX_V1 or properties_at > end or end - properties_at > PROPERTIES_BYTES_MAX:
             return False
         high: i64 = data[topic_end]
         low: i64 = data[topic_end + 1]

@@ -17,7 +17,16 @@ from typing import Final
 
 from cometmq.wire.hashing import crc31
 from cometmq.wire.record.crc import crc_matches
-from cometmq.wire.record.message import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, SYS_FLAG_AT, Readable
+from cometmq.wire.record.layout import (
+    BODY_AT,
+    HOST_BITS_AT,
+    MAGIC_BLANK,
+    MAGIC_V1,
+    MAGIC_V2,
+    TOPIC_BYTES_MAX_V1,
+    structs_of,
+)
+from cometmq.wire.record.message import Readable
 from cometmq.wire.record.properties import PROPERTIES_BYTES_MAX, Property, find
 from cometmq.wire.record.sysflag import HOSTS_V6
 
@@ -29,18 +38,24 @@ BAD: Final = 3
 SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
 
 _START: Final = Struct(">ii")
-# Total size, magic, body CRC, queue id, queue offset, physical offset, system flag, store timestamp, prepared
-# transaction offset and body length; by the two IPv6 bits of the system flag, as in message.py.
-_HEADS: Final = (
-    Struct(">iiii4xqqi8x8xq8x4xqi"),
-    Struct(">iiii4xqqi8x20xq8x4xqi"),
-    Struct(">iiii4xqqi8x8xq20x4xqi"),
-    Struct(">iiii4xqqi8x20xq20x4xqi"),
+# By the two IPv6 bits of the system flag.
+_HEADS: Final = structs_of(
+    (
+        "record_bytes",
+        "magic",
+        "body_crc",
+        "queue_id",
+        "queue_offset",
+        "physical_offset",
+        "sys_flag",
+        "store_timestamp_ms",
+        "prepared_transaction_offset",
+        "body_bytes",
+    )
 )
 _HEAD_V4: Final = _HEADS[0]
-_HEAD_V4_BYTES: Final = 88
 # Topic and properties with their lengths, at most, in a record of the first version.
-_TAIL_BYTES_MAX: Final = 1 + 127 + 2 + PROPERTIES_BYTES_MAX
+_TAIL_BYTES_MAX: Final = 1 + TOPIC_BYTES_MAX_V1 + 2 + PROPERTIES_BYTES_MAX
 _I16: Final = Struct(">h")
 
 
@@ -97,7 +112,7 @@ def scan_record(
     CRC property instead.
     """
     left = limit - position
-    if left < _HEAD_V4_BYTES:
+    if left < BODY_AT:
         return _scan_short(buffer, position, left)
     scan = RecordScan(OK, 0, "")
     (
@@ -116,7 +131,7 @@ def scan_record(
     if size <= 0 or size > left or (magic != MAGIC_V1 and magic != MAGIC_V2):
         return _scan_short(buffer, position, left)
     scan.base_offset = scan.queue_offset
-    body_at = position + _HEAD_V4_BYTES
+    body_at = position + BODY_AT
     if scan.sys_flag & HOSTS_V6:
         head = _HEADS[(scan.sys_flag & HOSTS_V6) >> 4]
         if left < head.size:
@@ -146,9 +161,9 @@ def _scan_short(buffer: Readable, position: int, left: int) -> RecordScan:
         return RecordScan(BLANK, size, "")
     if magic != MAGIC_V1 and magic != MAGIC_V2:
         return RecordScan(BAD, -1, f"magic is {magic & 0xFFFFFFFF:#010x}")
-    if size <= 0 or left <= SYS_FLAG_AT + 3:
+    if size <= 0 or left <= HOST_BITS_AT:
         return RecordScan(BAD, -1, f"total size is {size}, {left} bytes are left")
-    head = _HEADS[(buffer[position + SYS_FLAG_AT + 3] & HOSTS_V6) >> 4]
+    head = _HEADS[(buffer[position + HOST_BITS_AT] & HOSTS_V6) >> 4]
     return RecordScan(BAD, -1, f"{left} bytes are left, the fixed part has {head.size}")
 
 
@@ -163,7 +178,7 @@ def _take_tail(scan: RecordScan, buffer: Readable, topic_length_at: int, end: in
     topic_end = 1 + tail[0]
     properties_at = topic_end + 2
     properties_bytes = len(tail) - properties_at
-    if topic_end > 128 or properties_bytes < 0 or properties_bytes > PROPERTIES_BYTES_MAX:
+    if topic_end > 1 + TOPIC_BYTES_MAX_V1 or properties_bytes < 0 or properties_bytes > PROPERTIES_BYTES_MAX:
         return False
     if (tail[topic_end] << 8 | tail[topic_end + 1]) != properties_bytes:
         return False

@@ -35,11 +35,6 @@ COMPRESSION_ZSTD: Final = 0x200
 COMPRESSION_ZLIB: Final = 0x300
 
 
-def transaction_of(sys_flag: int) -> int:
-    """One of the four TRANSACTION constants."""
-    return sys_flag & TRANSACTION_MASK
-
-
 def with_transaction(sys_flag: int, transaction: int) -> int:
     return sys_flag & ~TRANSACTION_MASK | transaction
 
