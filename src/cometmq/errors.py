@@ -21,6 +21,7 @@
         ├── BrokerUnknown         the route names a broker without a master to write to
         ├── NotFound              what was asked for is not there: a group, message, broker; also a LookupError
         ├── BrokerError           the broker's answer is a refusal, with its `code`, `remark` and `broker`
+        │   └── AccessDenied      ... because of who asks: code 16, with `user`, `resource` and `actions`
         ├── Backpressure          a bound of the client is reached, and waiting is over or impossible
         ├── RequestTimeout        a request got no reply in time; also a TimeoutError
         ├── CannotReply           a message does not say where its reply goes
@@ -129,11 +130,50 @@ class NotFound(CometError, LookupError):
 class BrokerError(CometError):
     """A broker or name server answered with another code than success."""
 
-    def __init__(self, code: int, remark: str, broker: str, context: str = "") -> None:
-        super().__init__(f"{context}{broker} answered code {code}: {remark}")
+    def __init__(self, code: int, remark: str, broker: str, context: str = "", advice: str = "") -> None:
+        super().__init__(f"{context}{broker} answered code {code}: {remark}{advice}")
         self.code = code
         self.remark = remark
         self.broker = broker
+
+    def within(self, context: str) -> "BrokerError":
+        """The same refusal, with what it ended."""
+        return BrokerError(self.code, self.remark, self.broker, context)
+
+
+class AccessDenied(BrokerError):
+    """Who asks may not do this, or did not prove who it is. What the server did not say is empty.
+
+    `resource` is what was asked for (`Topic:orders`), `actions` is what would do on it: any one of them.
+    """
+
+    def __init__(
+        self,
+        remark: str,
+        broker: str,
+        *,
+        user: str = "",
+        resource: str = "",
+        actions: tuple[str, ...] = (),
+        advice: str = "",
+        context: str = "",
+    ) -> None:
+        super().__init__(16, remark, broker, context, f"; {advice}" if advice else "")
+        self.user = user
+        self.resource = resource
+        self.actions = actions
+        self.advice = advice
+
+    def within(self, context: str) -> "AccessDenied":
+        return AccessDenied(
+            self.remark,
+            self.broker,
+            user=self.user,
+            resource=self.resource,
+            actions=self.actions,
+            advice=self.advice,
+            context=context,
+        )
 
 
 class Backpressure(CometError):

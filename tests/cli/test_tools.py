@@ -119,6 +119,48 @@ def test_contexts_are_added_used_listed_and_removed(lonely: Comet, tmp_path: Pat
     assert str(file) in broken.err
 
 
+def test_keys_may_come_from_files_at_every_place(lonely: Comet, tmp_path: Path) -> None:
+    home = {"COMETMQ_CONFIG": str(tmp_path / "config")}
+    secret = tmp_path / "secret"
+    secret.write_text("marker-1\n")
+    lonely.good("context", "add", "one", "--namesrv", "one:1", "--access-key", "ak", "--secret-key", f"@{secret}")
+    assert "marker" not in (tmp_path / "config" / "contexts.json").read_text()
+    assert resolve(options(), home).secret_key == "marker-1"
+    secret.write_text("marker-2\n")
+    named = options(access_key="ak", secret_key=f"@{secret}")
+    assert resolve(named, {}).secret_key == "marker-2"
+    assert resolve(options(), {**home, "COMETMQ_SECRET_KEY": f"@{secret}"}).secret_key == "marker-2"
+    assert "marker" not in repr(resolve(named, {}))
+    secret.unlink()
+    with pytest.raises(ConfigError, match="--secret-key: cannot read"):
+        resolve(named, {})
+
+
+def test_a_context_takes_the_keys_of_mqadmin(lonely: Comet, tmp_path: Path) -> None:
+    tools = tmp_path / "tools.yml"
+    tools.write_text("accessKey: rocketmq2\nsecretKey: 12345678\n")
+    lonely.good("context", "add", "old", "--namesrv", "one:1", "--from-tools-yml", tools)
+    found = resolve(options(), {"COMETMQ_CONFIG": str(tmp_path / "config")})
+    assert (found.access_key, found.secret_key) == ("rocketmq2", "12345678")
+    for text, cause in (("accessKey: a\n", "has no accessKey and secretKey"), ("a: [", "is not YAML")):
+        tools.write_text(text)
+        wrong = lonely("context", "add", "old", "--namesrv", "one:1", "--from-tools-yml", tools)
+        assert (wrong.code, wrong.err.count("\n")) == (2, 1)
+        assert cause in wrong.err
+    both = lonely("context", "add", "x", "--namesrv", "one:1", "--from-tools-yml", tools, "--access-key", "a")
+    assert both.code == 2
+    missing = lonely("context", "add", "x", "--namesrv", "one:1", "--from-tools-yml", tmp_path / "none")
+    assert "cannot read" in missing.err
+
+
+def test_a_file_of_contexts_that_others_can_read_is_closed_to_them(lonely: Comet, tmp_path: Path) -> None:
+    lonely.good("context", "add", "one", "--namesrv", "one:1")
+    file = tmp_path / "config" / "contexts.json"
+    file.chmod(0o644)
+    lonely.good("context", "list")
+    assert file.stat().st_mode & 0o077 == 0
+
+
 def test_a_flag_is_stronger_than_the_environment_and_that_than_a_context(lonely: Comet, tmp_path: Path) -> None:
     home = {"COMETMQ_CONFIG": str(tmp_path / "config")}
     assert resolve(options(), home).namesrv == "127.0.0.1:9876"

@@ -4,8 +4,9 @@
 
 Where a command finds its cluster, first match: `--namesrv`; `--context`; COMETMQ_NAMESRV or NAMESRV_ADDR;
 COMETMQ_CONTEXT; the context in use; 127.0.0.1:9876. Keys: `--access-key` and `--secret-key`; COMETMQ_ACCESS_KEY and
-COMETMQ_SECRET_KEY; those of the context. TLS: `--tls` and its kin; COMETMQ_TLS=true, COMETMQ_TLS_CA, COMETMQ_TLS_NAME,
-COMETMQ_TLS_CERT, COMETMQ_TLS_KEY, COMETMQ_TLS_INSECURE=true; those of the context. Any of them switches TLS on.
+COMETMQ_SECRET_KEY; those of the context. Each may be `@FILE`, a file whose first line is the key. TLS: `--tls` and its
+kin; COMETMQ_TLS=true, COMETMQ_TLS_CA, COMETMQ_TLS_NAME, COMETMQ_TLS_CERT, COMETMQ_TLS_KEY, COMETMQ_TLS_INSECURE=true;
+those of the context. Any of them switches TLS on.
 
 They are kept in `contexts.json` below COMETMQ_CONFIG, XDG_CONFIG_HOME/cometmq or ~/.config/cometmq, readable by its
 owner only: a context may have keys.
@@ -15,18 +16,20 @@ import argparse
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from cometmq import state_file
 from cometmq.cli.shared import output
-from cometmq.cli.shared.arguments import Verb, add_tls, run_noun
+from cometmq.cli.shared.arguments import Verb, add_keys, add_tls, run_noun
 from cometmq.cli.shared.failures import EXIT_FILE, EXIT_MISSING, Failure
 from cometmq.errors import ConfigError
+from cometmq.secret_text import read_secret
 
 DEFAULT_NAMESRV: Final = "127.0.0.1:9876"
 FILE: Final = "contexts.json"
+TOOLS_BYTES_MAX: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +47,7 @@ class Tls:
 class Context:
     namesrv: str
     access_key: str | None = None
-    secret_key: str | None = None
+    secret_key: str | None = field(default=None, repr=False)
     tls: Tls | None = None
 
 
@@ -54,7 +57,7 @@ class Target:
 
     namesrv: str
     access_key: str | None
-    secret_key: str | None
+    secret_key: str | None = field(repr=False)
     source: str
     tls: Tls | None = None
 
@@ -68,6 +71,7 @@ class Contexts:
             self._read()
 
     def _read(self) -> None:
+        state_file.close_to_others(self.path)
         try:
             data: dict[str, Any] = json.loads(self.path.read_text(encoding="utf-8"))
             self.known = {name: _context_of(entry) for name, entry in data["contexts"].items()}
@@ -79,11 +83,7 @@ class Contexts:
     def save(self) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         data = {"current": self.current, "contexts": {name: asdict(one) for name, one in self.known.items()}}
-        before = os.umask(0o077)
-        try:
-            state_file.save(self.path, json.dumps(data, indent=2).encode())
-        finally:
-            os.umask(before)
+        state_file.save(self.path, json.dumps(data, indent=2).encode(), state_file.PRIVATE_FILES)
 
     def find(self, name: str) -> Context:
         found = self.known.get(name)
@@ -117,12 +117,23 @@ def resolve(options: argparse.Namespace, environment: Mapping[str, str] = os.env
                 namesrv, source = environment[name], name
     if options.namesrv is not None:
         namesrv, source = options.namesrv, "--namesrv"
-    access_key = options.access_key or environment.get("COMETMQ_ACCESS_KEY") or (context and context.access_key)
-    secret_key = options.secret_key or environment.get("COMETMQ_SECRET_KEY") or (context and context.secret_key)
+    access_key = _key("access_key", options, environment, context)
+    secret_key = _key("secret_key", options, environment, context)
     if bool(access_key) != bool(secret_key):
         raise ConfigError("an access key and a secret key belong together: give --access-key and --secret-key, or none")
     tls = tls_of(options, environment, context.tls if context is not None else None)
-    return Target(namesrv, access_key or None, secret_key or None, source, tls)
+    return Target(namesrv, access_key, secret_key, source, tls)
+
+
+def _key(
+    name: str, options: argparse.Namespace, environment: Mapping[str, str], context: Context | None
+) -> str | None:
+    flag, variable = f"--{name.replace('_', '-')}", f"COMETMQ_{name.upper()}"
+    kept = getattr(context, name) if context is not None else None
+    for place, text in ((flag, getattr(options, name)), (variable, environment.get(variable)), ("the context", kept)):
+        if text:
+            return read_secret(place, text)
+    return None
 
 
 def tls_of(options: argparse.Namespace, environment: Mapping[str, str], kept: Tls | None = None) -> Tls | None:
@@ -174,27 +185,49 @@ def main(argv: list[str]) -> int:
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name")
     parser.add_argument("--namesrv", metavar="HOST:PORT", required=True, help="several separated by ,")
-    parser.add_argument("--access-key", metavar="KEY")
-    parser.add_argument("--secret-key", metavar="KEY")
+    add_keys(parser)
+    parser.add_argument("--from-tools-yml", metavar="FILE", help="keys as RocketMQ's mqadmin has them, conf/tools.yml")
     add_tls(parser)
     parser.add_argument("--use", action="store_true", help="and use it from now on")
 
 
 def _add(options: argparse.Namespace) -> None:
-    if bool(options.access_key) != bool(options.secret_key):
+    access_key, secret_key = options.access_key, options.secret_key
+    if options.from_tools_yml is not None:
+        if access_key or secret_key:
+            raise ConfigError("--from-tools-yml has the keys: leave out --access-key and --secret-key")
+        access_key, secret_key = tools_keys(Path(options.from_tools_yml))
+    if bool(access_key) != bool(secret_key):
         raise ConfigError("an access key and a secret key belong together: give both or none")
     for address in options.namesrv.replace(",", ";").split(";"):
         host, _, port = address.strip().rpartition(":")
         if not host or not port.isdecimal() or not 0 < int(port) <= 0xFFFF:
             raise ConfigError(f"name server {address!r} is not HOST:PORT; several are separated by ,")
     kept = Contexts(contexts_file())
-    kept.known[options.name] = Context(
-        options.namesrv, options.access_key, options.secret_key, tls_of(options, {})
-    )
+    kept.known[options.name] = Context(options.namesrv, access_key, secret_key, tls_of(options, {}))
     if options.use or kept.current is None:
         kept.current = options.name
     kept.save()
     output.note(f"added context {options.name}" + (", in use now" if kept.current == options.name else ""))
+
+
+def tools_keys(path: Path) -> tuple[str, str]:
+    """The keys of RocketMQ's tool: `accessKey` and `secretKey` at the top of a YAML file."""
+    import yaml
+
+    try:
+        with path.open("rb") as file:
+            content = file.read(TOOLS_BYTES_MAX + 1)
+        # BaseLoader makes texts only: a secret 12345678 stays one.
+        tree = yaml.load(content, Loader=yaml.BaseLoader) if len(content) <= TOOLS_BYTES_MAX else None  # noqa: S506
+    except OSError as error:
+        raise ConfigError(f"--from-tools-yml: cannot read {path}: {error.strerror or error}") from error
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError):
+        raise ConfigError(f"--from-tools-yml: {path} is not YAML") from None
+    found = [str(tree.get(key) or "").strip() if isinstance(tree, dict) else "" for key in ("accessKey", "secretKey")]
+    if not all(found):
+        raise ConfigError(f"--from-tools-yml: {path} has no accessKey and secretKey")
+    return found[0], found[1]
 
 
 def _use(options: argparse.Namespace) -> None:

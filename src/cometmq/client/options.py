@@ -33,6 +33,9 @@ class ClientOptions:
     """`namesrv` is `host:port;host:port`; without it COMETMQ_NAMESRV and NAMESRV_ADDR are asked, then
     `namesrv_endpoint`, an HTTP address whose answer is such a list.
 
+    Requests are signed with `access_key` and `secret_key`; without them COMETMQ_ACCESS_KEY and COMETMQ_SECRET_KEY are
+    asked, whose values may be `@FILE`. An empty access key signs nothing.
+
     `instance_name` DEFAULT is replaced by one that only this object has. Two clients with the same explicit name on
     one host count as one member of every group.
     """
@@ -64,7 +67,7 @@ class ClientOptions:
     def __post_init__(self) -> None:
         for name in ("call_timeout", "connect_timeout", "route_refresh", "heartbeat_interval", "idle_timeout"):
             _need_positive(name, getattr(self, name))
-        if (self.access_key is None) != (self.secret_key is None):
+        if bool(self.access_key) != bool(self.secret_key):
             raise ConfigError("access_key and secret_key belong together: give both or neither")
         if self.namespace and self.namespace_v2:
             raise ConfigError("namespace wraps names and namespace_v2 marks requests: give one of them")

@@ -79,10 +79,14 @@ def add_cluster(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("cluster", "flag, then environment, then context, then 127.0.0.1:9876")
     group.add_argument("--namesrv", metavar="HOST:PORT", help="name servers, several separated by ,")
     group.add_argument("--context", metavar="NAME", help="a named cluster of cometmq context")
-    group.add_argument("--access-key", metavar="KEY")
-    group.add_argument("--secret-key", metavar="KEY")
+    add_keys(group)
     group.add_argument("--timeout", metavar="TIME", type=duration, default=5.0, help="of one request; default 5s")
     add_tls(parser)
+
+
+def add_keys(group: argparse._ActionsContainer) -> None:
+    group.add_argument("--access-key", metavar="KEY", help="the user that signs; @FILE reads it from a file")
+    group.add_argument("--secret-key", metavar="@FILE", help="its password; @FILE keeps it out of the process list")
 
 
 def add_tls(parser: argparse.ArgumentParser) -> None:

@@ -18,6 +18,7 @@ import sys
 from typing import Final
 
 from cometmq.errors import (
+    AccessDenied,
     BrokerError,
     BrokerUnknown,
     CallTimeout,
@@ -79,6 +80,8 @@ def fail(command: str, error: Exception) -> int:
 def judge(error: Exception) -> tuple[int, str]:
     if isinstance(error, Failure):
         return error.exit_code, str(error)
+    if isinstance(error, AccessDenied):
+        return EXIT_REFUSED, str(error)
     if isinstance(error, BrokerError):
         fix = _FIXES.get(error.code, f"see cometmq explain {error.code}")
         return _EXITS.get(error.code, EXIT_NO), f"{error}; {fix}"

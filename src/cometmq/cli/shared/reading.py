@@ -17,9 +17,10 @@ from typing import Final
 
 from cometmq.cli.shared.times import moment_ms
 from cometmq.client.admin import Admin
+from cometmq.client.cluster.refusals import refused
 from cometmq.client.codecs import bytes_codec
 from cometmq.client.messages import Message, received
-from cometmq.errors import BrokerError, ConfigError, NoRoute
+from cometmq.errors import ConfigError, NoRoute
 from cometmq.wire.bodies import MessageQueue
 from cometmq.wire.codes import Request, Response
 from cometmq.wire.headers import PullMessage, PullMessageResponse
@@ -134,7 +135,7 @@ class Reader:
         if self._pulled is not None:
             self._pulled((time.perf_counter() - began_s) * 1000)
         if response.code != Response.SUCCESS and response.code not in NOTHING:
-            raise BrokerError(response.code, response.remark or "", queue.broker_name)
+            raise refused(response, queue.broker_name, command)
         after = PullMessageResponse.decode(response.ext).next_begin_offset
         if response.code != Response.SUCCESS:
             return [], after

@@ -11,8 +11,9 @@ from typing import Final, Protocol, TypeVar
 from cometmq.client.admin.results import BrokerMember
 from cometmq.client.cluster.instance import Instance
 from cometmq.client.cluster.namespaces import strip, wrap
+from cometmq.client.cluster.refusals import refused
 from cometmq.client.cluster.routes import MASTER_ID
-from cometmq.errors import BrokerError, NotFound
+from cometmq.errors import NotFound
 from cometmq.wire.bodies import ClusterInfo
 from cometmq.wire.codes import Request, Response
 from cometmq.wire.command import Command
@@ -49,9 +50,10 @@ class Calls:
 
     async def ask_name_server(self, code: int, fields: Fields | None = None, body: bytes = b"") -> Command:
         nameservers = self.instance.nameservers
-        response = await nameservers.ask(self._command(code, fields, body), self.timeout_s)
+        command = self._command(code, fields, body)
+        response = await nameservers.ask(command, self.timeout_s)
         if response.code != Response.SUCCESS:
-            raise BrokerError(response.code, response.remark or "", f"name server {nameservers.chosen}")
+            raise refused(response, f"name server {nameservers.chosen}", command)
         return response
 
     async def ask_name_servers(self, code: int, fields: Fields | None = None, body: bytes = b"") -> list[Command]:

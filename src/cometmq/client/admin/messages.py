@@ -18,6 +18,7 @@ from cometmq.client.admin.calls import each
 from cometmq.client.admin.offsets import OffsetAdmin, time_ms
 from cometmq.client.admin.results import BrokerMember, Resent
 from cometmq.client.admin.trace_records import TraceRecord, read_records
+from cometmq.client.cluster.refusals import refused
 from cometmq.client.codecs import bytes_codec
 from cometmq.client.messages import Message, SendReceipt, received
 from cometmq.client.options import ProducerOptions
@@ -250,7 +251,7 @@ class MessageAdmin(OffsetAdmin):
             next_offset = PullMessageResponse.decode(response.ext).next_begin_offset
             # Nothing there that the broker would give: go on behind it rather than ask for ever.
             return [], next_offset if next_offset > at else at + count
-        raise BrokerError(response.code, response.remark or "", queue.broker_name)
+        raise refused(response, queue.broker_name, command)
 
     def _messages(self, response: Command, broker: str) -> list[Message[bytes]]:
         return [self._message(stored, broker) for stored in decode_records(response.body)]

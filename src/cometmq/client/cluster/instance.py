@@ -17,16 +17,17 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
-from cometmq.client.cluster import identity
+from cometmq.client.cluster import credentials, identity
 from cometmq.client.cluster.acl import NamespaceMark, Signer
 from cometmq.client.cluster.broker_commands import Commands, RegisteredConsumer, RegisteredProducer
 from cometmq.client.cluster.heartbeats import Heartbeats
 from cometmq.client.cluster.name_servers import NameServers, configured, namespace_of
+from cometmq.client.cluster.refusals import refused
 from cometmq.client.cluster.routes import Brokers, Route, borrow_route, read_route, vip_address
 from cometmq.client.options import ClientOptions
 from cometmq.client.produce.requests import Replies
 from cometmq.clock import Clock, SystemClock, Timer
-from cometmq.errors import BrokerError, BrokerUnknown, CallError, CometError, ConfigError, NoRoute, NotRunning
+from cometmq.errors import BrokerUnknown, CallError, CometError, ConfigError, NoRoute, NotRunning
 from cometmq.net.client import Client as NetClient
 from cometmq.net.connection import Connection
 from cometmq.net.dispatch import Hook
@@ -220,7 +221,7 @@ class Instance:
         if response.code == Response.TOPIC_NOT_EXIST:
             raise NoRoute(f"no name server knows topic {topic}: create it first (cometmq topic create {topic})")
         if response.code != Response.SUCCESS:
-            raise BrokerError(response.code, response.remark or "", f"name server {self.nameservers.chosen}")
+            raise refused(response, f"name server {self.nameservers.chosen}", command)
         return TopicRoute.decode_answer(response.body)
 
     # Calls
@@ -243,7 +244,7 @@ class Instance:
         """`call`, with any code but success as BrokerError."""
         response = await self.call(target, command, timeout_s, vip=vip)
         if response.code != Response.SUCCESS:
-            raise BrokerError(response.code, response.remark or "", target)
+            raise refused(response, target, command)
         return response
 
     def host(self, queue: MessageQueue) -> str:
@@ -337,6 +338,7 @@ def _hooks(options: ClientOptions) -> list[Hook]:
     if options.namespace_v2:
         hooks.append(NamespaceMark(options.namespace_v2))
     hooks += options.hooks
-    if options.access_key is not None and options.secret_key is not None:
-        hooks.append(Signer(options.access_key, options.secret_key, options.security_token))
+    keys = credentials.configured(options.access_key, options.secret_key, options.security_token)
+    if keys is not None:
+        hooks.append(Signer(keys.access_key, keys.secret_key, keys.security_token))
     return hooks

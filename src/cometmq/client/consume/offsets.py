@@ -22,8 +22,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 from cometmq import state_file
+from cometmq.client.cluster.refusals import refused
 from cometmq.client.options import StartFrom
-from cometmq.errors import BrokerError, CallError, CometError, StoreError, WireError
+from cometmq.errors import CallError, CometError, StoreError, WireError
 from cometmq.names import RETRY_PREFIX, path_part
 from cometmq.wire.bodies import MessageQueue, ResetOffsets
 from cometmq.wire.codes import Request, Response
@@ -109,7 +110,7 @@ class RemoteOffsets(_Memory):
         if response.code == Response.QUERY_NOT_FOUND:
             return None
         if response.code != Response.SUCCESS:
-            raise BrokerError(response.code, response.remark or "", queue.broker_name)
+            raise refused(response, queue.broker_name, command)
         offset = OffsetResponse.decode(response.ext).offset
         self.update(queue, offset)
         return offset

@@ -14,9 +14,10 @@ import enum
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from cometmq.client.cluster.refusals import refused
 from cometmq.client.cluster.routes import MASTER_ID
 from cometmq.client.consume.subscriptions import TAG, matches
-from cometmq.errors import BrokerError, BrokerUnknown, WireError
+from cometmq.errors import BrokerUnknown, WireError
 from cometmq.wire.bodies import MessageQueue, SubscriptionData
 from cometmq.wire.codes import Request, Response
 from cometmq.wire.command import Command
@@ -153,7 +154,7 @@ def read(response: Command, queue: MessageQueue, subscription: SubscriptionData)
     """What an answer means. BrokerError for a code that is no result, Unreadable for records that cannot be read."""
     status = _STATUSES.get(response.code)
     if status is None:
-        raise BrokerError(response.code, response.remark or "", queue.broker_name)
+        raise refused(response, queue.broker_name, Request.PULL_MESSAGE)
     header = PullMessageResponse.decode(response.ext)
     messages: list[StoredMessage] = []
     if status is PullStatus.FOUND:

@@ -18,6 +18,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from cometmq.client.cluster.refusals import refused
 from cometmq.client.cluster.routes import vip_address
 from cometmq.client.messages import SendReceipt, SendStatus
 from cometmq.client.options import ProducerOptions
@@ -38,7 +39,7 @@ from cometmq.errors import (
     SendTimeout,
     TooManyCalls,
 )
-from cometmq.wire.codes import Language
+from cometmq.wire.codes import Language, Request
 from cometmq.wire.command import JSON, OUR_VERSION, ROCKETMQ, Command
 from cometmq.wire.headers import SendMessageResponse
 
@@ -273,7 +274,7 @@ def read_receipt(response: Command, outgoing: Outgoing, lane: Lane) -> SendRecei
     """What a broker's answer says; BrokerError if it refused. WireError if it says nothing."""
     status = STATUSES.get(response.code)
     if status is None:
-        raise BrokerError(response.code, response.remark or "", lane.broker)
+        raise refused(response, lane.broker, Request.SEND_MESSAGE_V2)
     header = SendMessageResponse.decode(response.ext)
     queue = lane.queue
     if header.queue_id != queue.queue_id:  # a negative queue id lets the broker choose
@@ -296,7 +297,7 @@ def final_error(cause: CometError, outgoing: Outgoing, tried: list[str], took_s:
     if isinstance(cause, OutOfTime):
         return cause
     if isinstance(cause, BrokerError):
-        return BrokerError(cause.code, cause.remark, cause.broker, _story(outgoing, tried, took_s, ""))
+        return cause.within(_story(outgoing, tried, took_s, ""))
     text = _story(outgoing, tried, took_s, str(cause))
     return SendTimeout(text) if isinstance(cause, CallTimeout) else type(cause)(text)
 

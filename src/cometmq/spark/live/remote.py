@@ -19,6 +19,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from cometmq.client.cluster.instance import Instance
 from cometmq.client.cluster.namespaces import strip, wrap
+from cometmq.client.cluster.refusals import refused
 from cometmq.client.options import ClientOptions
 from cometmq.errors import BrokerError, BrokerUnknown, CallError, CometError, ConfigError, NoRoute
 from cometmq.net.tls import ClientTls
@@ -342,7 +343,7 @@ class Remote:
             command = self.instance.request(Request.PULL_MESSAGE, header.encode())
             answer = await self.instance.net.call(reader[0], command, self.connection.timeout_s)
             if answer.code not in _PULL_CODES:
-                raise BrokerError(answer.code, answer.remark or "", reader[0])
+                raise refused(answer, reader[0], command)
             return answer
 
         answer = await self.patient(once)
