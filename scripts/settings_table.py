@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from cometmq.broker.config import BROKER_INERT, BrokerConfig
-from cometmq.config import NAME_SERVER_INERT, NameServerConfig
+from cometmq.config import NAME_SERVER_INERT, NameServerConfig, ServerConfig
 from cometmq.settings import Live, settings_of
 from cometmq.store.options import EXPLAINED_KEYS, StoreOptions
 from scripts.settings_effects import EFFECTS
@@ -21,6 +21,12 @@ from scripts.settings_effects import EFFECTS
 PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "settings.md"
 UNITS: Final = {"ms": "ms", "s": "s", "bytes": "bytes", "percent": "%", "hours": "hours"}
 CHANGES: Final = {Live.NOW: "at once", Live.START: "after a restart", Live.NEVER: "in the file only"}
+KINDS: Final[tuple[tuple[str, type[Any]], ...]] = (
+    ("Every server", ServerConfig),
+    ("Broker", BrokerConfig),
+    ("Store", StoreOptions),
+    ("Name server", NameServerConfig),
+)
 HEAD: Final = """# Settings
 
 Written by `scripts/settings_table.py` from the source; do not edit. [operate.md](operate.md) says which of them matter.
@@ -45,7 +51,7 @@ def main() -> int:
 
 def page() -> str:
     parts = [HEAD]
-    for title, kind in (("Broker", BrokerConfig), ("Store", StoreOptions), ("Name server", NameServerConfig)):
+    for title, kind in KINDS:
         parts.append(f"## {title}\n\n" + table(kind))
     parts.append("## Keys without effect\n\n" + inert())
     return "\n".join(parts)

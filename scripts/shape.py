@@ -8,6 +8,9 @@
     visits               files, functions and changes of folder that one message takes, traced in an embedded cluster:
                          a send, a delivery to a push consumer, a transaction, a batch that Spark reads
 
+`--journey` prints instead the files that one message enters, in the order in which it does: docs/journey.md is that
+order, and its test asks here.
+
 Visits count calls into src/cometmq of all tasks of the process between the first line of the step and its end, client
 and servers together; what the servers do by the clock is in it too, a few functions.
 """
@@ -32,6 +35,7 @@ from typing import Any, Final
 ROOT: Final = Path(__file__).resolve().parents[1]
 SOURCE: Final = ROOT / "src" / "cometmq"
 LARGEST: Final = 6
+SETTLE_S: Final = 0.1
 
 
 # What the files say
@@ -110,7 +114,9 @@ def static_figures() -> dict[str, Any]:
 
 @dataclass
 class Visits:
-    files: set[str] = field(default_factory=set)
+    """`files` in the order of their first visits."""
+
+    files: dict[str, None] = field(default_factory=dict)
     functions: set[tuple[str, str]] = field(default_factory=set)
     folder_changes: int = 0
     _folder: str = ""
@@ -124,7 +130,7 @@ class Visits:
         if key not in self.functions and folder != self._folder:
             self.folder_changes += 1
         self._folder = folder
-        self.files.add(name)
+        self.files.setdefault(name)
         self.functions.add(key)
 
     def figures(self) -> dict[str, int]:
@@ -207,6 +213,42 @@ async def _visits(tracer: Tracer) -> dict[str, dict[str, int]]:
     return found
 
 
+async def journey() -> list[str]:
+    """The files below src/cometmq that a message enters: sent, delivered to a push consumer, committed, read by Spark.
+
+    Another message went the same way before. The consumer stops at the end, which commits its progress.
+    """
+    from cometmq import StartFrom
+    from cometmq.testing import Cluster
+
+    tracer = Tracer()
+    seen = Visits()
+    arrived: asyncio.Queue[bytes] = asyncio.Queue()
+
+    async with Cluster(topics=["orders"], queues=1) as cluster, cluster.client() as client:
+        app = client.push_consumer("shape_c", start=StartFrom.LAST)
+
+        @app.on("orders")
+        async def handle(body: bytes) -> None:
+            arrived.put_nowait(body)
+
+        async def deliver() -> None:
+            await producer.send("orders", b"x", tag="a", keys="k")
+            await arrived.get()
+
+        async with client.producer("shape") as producer:
+            await app.start()
+            await deliver()
+            await asyncio.sleep(SETTLE_S)  # the first message's outcome, the next pull
+            with tracer.filling(seen):
+                await deliver()
+                await app.stop()
+        await asyncio.to_thread(read_batch, cluster.namesrv)
+        with tracer.installed(), tracer.filling(seen):
+            await asyncio.to_thread(read_batch, cluster.namesrv)
+    return [str(Path(name).relative_to(SOURCE)) for name in seen.files]
+
+
 def read_batch(name_servers: str) -> None:
     """What Spark's driver and worker call for one batch, without Spark around it."""
     from cometmq.spark.live.source import CometReader
@@ -219,7 +261,11 @@ def read_batch(name_servers: str) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="shape", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("-o", "--output", choices=["text", "json"], default="text")
+    parser.add_argument("--journey", action="store_true", help="the files that one message enters, in order")
     options = parser.parse_args()
+    if options.journey:
+        print("\n".join(asyncio.run(journey())))
+        return 0
     figures = static_figures() | {"visits": asyncio.run(visits())}
     if options.output == "json":
         print(json.dumps(figures, indent=1))
