@@ -228,14 +228,23 @@ EFFECTS: Final[dict[str, str]] = {
     "never shown",
     "proxyProtocolTrustedAddresses": "addresses or networks whose PROXY header tells the address that policies see",
     "authConfigPath": "the directory of users.json; empty: beside the key values",
-    # Name server
+    # Access control of a broker
+    "authorizationEnabled": "requests need a policy of their user, or a Super user; needs authenticationEnabled",
+    "authorizationProvider": "as authenticationProvider",
+    "authorizationMetadataProvider": "as authenticationMetadataProvider",
+    "authorizationStrategy": "as authenticationStrategy",
+    "authorizationWhitelist": "request codes that every user may send, separated by commas",
+    "aclEnable": "RocketMQ 4's switch: refused without authenticationEnabled, because it protects nothing",
+    "migrateAuthFromV1Enabled": "take over the accounts of RocketMQ 4's plain_acl.yml that are not users yet",
+    "rocketmqHome": "where a broker looks for RocketMQ 4's conf/plain_acl.yml; a name server has no use for it",
+    # TLS of a server
     "tls.server.certPath": "the server's certificate chain, PEM",
     "tls.server.keyPath": "its private key, PEM",
     "tls.server.keyPassword": "the password of that key; never shown",
     "tls.server.trustCertPath": "the authorities whose client certificates are accepted, PEM",
     "tls.server.need.client.auth": "whether clients need a certificate: none, optional or require",
+    # Name server
     "configStorePath": "where changes by `config set --nameserver` are written; empty: ~/namesrv/namesrv.properties",
-    "rocketmqHome": _UNUSED + "there are no files of an installation to be found",
     "clusterTest": "routes of topics that are unknown here are asked from the name servers of rocketmq.namesrv.addr",
     "rocketmq.namesrv.addr": "those name servers, separated by `;`",
     "returnOrderTopicConfigToBroker": "answer a broker's registration with the fixed order of ordered topics",

@@ -19,6 +19,7 @@ def _home_file(name: str) -> str:
 class ServerConfig:
     """What every server has: who may talk to it, and what the wire hides. None of it can be changed over the wire."""
 
+    # TLS of the ports
     tls_mode: str = setting("tls.server.mode", "permissive", NEVER, choices=("disabled", "permissive", "enforcing"))
     tls_certificate_path: str = setting("tls.server.certPath", "", NEVER)
     tls_key_path: str = setting("tls.server.keyPath", "", NEVER)
@@ -28,9 +29,10 @@ class ServerConfig:
         "tls.server.need.client.auth", "none", NEVER, choices=("none", "optional", "require")
     )
 
+    # TLS of what is dialled
+    tls_outgoing_verified: bool = setting("tls.client.authServer", True, NEVER)  # RocketMQ: false
     # Empty: as the server's own mode says, as in RocketMQ: TLS for what it dials if it takes nothing else itself.
     tls_outgoing: str = setting("tls.enable", "", NEVER, choices=("", "true", "false"))
-    tls_outgoing_verified: bool = setting("tls.client.authServer", True, NEVER)  # RocketMQ: false
     tls_outgoing_name_checked: bool = setting("tls.client.checkName", True, NEVER)
     tls_outgoing_server_name: str = setting("tls.client.serverName", "", NEVER)
     tls_outgoing_trust_path: str = setting("tls.client.trustCertPath", "", NEVER)
@@ -38,6 +40,7 @@ class ServerConfig:
     tls_outgoing_key_path: str = setting("tls.client.keyPath", "", NEVER)
     tls_outgoing_key_password: str = setting("tls.client.keyPassword", "", NEVER, secret=True)
 
+    # Who may talk to it
     authentication_enabled: bool = setting("authenticationEnabled", False, NEVER)
     authentication_provider: str = setting("authenticationProvider", "", NEVER)
     authentication_metadata_provider: str = setting("authenticationMetadataProvider", "", NEVER)

@@ -13,13 +13,13 @@ are never delayed: a lock-out would be a way to keep the user out.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
 from cometmq.auth import signature
 from cometmq.auth.acls import Acls
+from cometmq.auth.audit import AUDIT
 from cometmq.auth.needs import NEEDS, UnreadableNeeds
 from cometmq.auth.policies import Decision, decide
 from cometmq.auth.resources import Need
@@ -29,8 +29,6 @@ from cometmq.errors import RequestError
 from cometmq.rate_limited_log import ThinnedLog
 from cometmq.wire.codes import Response
 from cometmq.wire.command import Command
-
-logger = logging.getLogger(__name__)
 
 DECISIONS_MAX: Final = 100_000
 # Wrong signatures for one user from one source within a minute, before answers to more of them are delayed.
@@ -73,7 +71,7 @@ class Access:
         self._decisions: dict[tuple[str, Need, str], Decision] = {}
         self._decisions_of: tuple[int, int] = (0, 0)
         self._wrong: dict[tuple[str, str], tuple[float, int]] = {}
-        self._log = ThinnedLog(logger, clock)
+        self._log = ThinnedLog(AUDIT, clock)
 
     def check(self, request: Command, source: str) -> None:
         """Raises Refusal. `source` is the caller's address, without port."""

@@ -17,6 +17,7 @@ from typing import Final
 import msgspec
 
 from cometmq.auth.access import AccessRules
+from cometmq.auth.signer import Signer
 from cometmq.auth.sources import Block, is_in, parse_address, parse_block
 from cometmq.auth.users import User, Users
 from cometmq.config import ServerConfig
@@ -142,6 +143,13 @@ def read_inner_credentials(config: ServerConfig) -> InnerCredentials | None:
             "(its value is not shown)"
         )
     return credentials
+
+
+def read_signer(config: ServerConfig) -> Signer | None:
+    credentials = read_inner_credentials(config)
+    if credentials is None:
+        return None
+    return Signer(credentials.access_key, credentials.secret_key, credentials.security_token)
 
 
 def add_configured_users(config: ServerConfig, users: Users) -> list[str]:

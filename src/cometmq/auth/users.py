@@ -113,9 +113,7 @@ class Users:
         if (info.password or "").strip():
             check_password(info.password or "")
             kept = user.password if overlap_until_ms else None
-            changed = replace(
-                changed, password=info.password or "", previous=kept, previous_until_ms=overlap_until_ms
-            )
+            changed = replace(changed, password=info.password or "", previous=kept, previous_until_ms=overlap_until_ms)
         if _known(info.user_type, (SUPER, NORMAL)):
             changed = replace(changed, is_super=_is(info.user_type, SUPER))
         if _known(info.user_status, (ENABLED, DISABLED)):

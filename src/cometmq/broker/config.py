@@ -7,6 +7,7 @@ are accepted and shown (`BROKER_INERT`); any other key is unknown and named in o
 from dataclasses import dataclass
 from typing import Final
 
+from cometmq.config import ServerConfig
 from cometmq.settings import Live, setting
 
 NOW: Final = Live.NOW
@@ -17,7 +18,7 @@ MASTER_ID: Final = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerConfig:
+class BrokerConfig(ServerConfig):
     """One broker process. Defaults are RocketMQ 5.5's unless a comment says otherwise."""
 
     # Identity and network
@@ -129,6 +130,18 @@ class BrokerConfig:
     not_active_timeout_ms: int = setting("brokerNotActiveTimeoutMillis", 10_000, NOW, least=1)
     member_sync_interval_ms: int = setting("syncBrokerMemberGroupPeriod", 1_000, least=1)
     total_replicas: int = setting("totalReplicas", 1, NEVER, least=1)
+
+    # Access control, besides what every server has
+    authorization_enabled: bool = setting("authorizationEnabled", False, NEVER)
+    authorization_provider: str = setting("authorizationProvider", "", NEVER)
+    authorization_metadata_provider: str = setting("authorizationMetadataProvider", "", NEVER)
+    authorization_strategy: str = setting("authorizationStrategy", "", NEVER)
+    authorization_whitelist: str = setting("authorizationWhitelist", "", NEVER)
+    # Of RocketMQ 4: refused unless its files are taken over
+    acl_enabled: bool = setting("aclEnable", False, NEVER)
+    migrate_acl: bool = setting("migrateAuthFromV1Enabled", False, NEVER)
+    rocketmq_home: str = setting("rocketmqHome", "", NEVER)
+
     # Modes that are refused: not built
     controller_mode: bool = setting("enableControllerMode", False, NEVER)
     dledger_enabled: bool = setting("enableDLegerCommitLog", False, NEVER)
@@ -157,6 +170,9 @@ class BrokerConfig:
 # RocketMQ settings of a broker that mean nothing here: thread counts, Netty, other storage engines. They are accepted,
 # kept, shown and saved, so that a settings file and the tools that edit it work unchanged.
 BROKER_INERT: Final = {
+    "aclCacheExpiredSecond": "600",
+    "aclCacheMaxNum": "1000",
+    "aclCacheRefreshSecond": "60",
     "adminBrokerThreadPoolNums": "16",
     "ackMessageThreadPoolNums": "16",
     "asyncSendEnable": "true",
@@ -190,7 +206,6 @@ BROKER_INERT: Final = {
     "pullMessageThreadPoolNums": "20",
     "putMessageFutureThreadPoolNums": "2",
     "queryMessageThreadPoolNums": "10",
-    "rocketmqHome": "",
     "sendMessageThreadPoolNums": "2",
     "serverAsyncSemaphoreValue": "64",
     "serverCallbackExecutorThreads": "0",
@@ -201,9 +216,16 @@ BROKER_INERT: Final = {
     "serverSocketRcvBufSize": "0",
     "serverSocketSndBufSize": "0",
     "serverWorkerThreads": "8",
+    "statefulAuthenticationCacheExpiredSecond": "60",
+    "statefulAuthenticationCacheMaxNum": "10000",
+    "statefulAuthorizationCacheExpiredSecond": "60",
+    "statefulAuthorizationCacheMaxNum": "10000",
     "transferMsgByHeap": "true",
     "useEpollNativeSelector": "false",
     "useTLS": "false",
+    "userCacheExpiredSecond": "600",
+    "userCacheMaxNum": "1000",
+    "userCacheRefreshSecond": "60",
     "writeBufferHighWaterMark": "0",
     "writeBufferLowWaterMark": "0",
 }

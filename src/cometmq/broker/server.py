@@ -30,6 +30,8 @@ from pathlib import Path
 from typing import Final
 
 from cometmq.broker import sql
+from cometmq.broker.access import requests as access_requests
+from cometmq.broker.access.control import AccessControl
 from cometmq.broker.admin.settings import LiveSettings
 from cometmq.broker.admission import LoopWatch, SendGate, make_families
 from cometmq.broker.config import BrokerConfig
@@ -122,7 +124,12 @@ class Broker:
         self._id_prefix: str = offset_id_prefix(host_bytes, self.port)
         self.unique_ids: UniqueIds = UniqueIds(host_bytes, os.getpid(), random.getrandbits(32))
 
+        self.access: AccessControl = AccessControl(
+            config, Path(settings.store_options.path("config")), self.clock, is_slave=settings.store_options.is_slave
+        )
         self.client: Client = Client(limits=CLIENT_LIMITS, clock=self.clock)
+        if self.access.signer is not None:
+            self.client.add_hook(self.access.signer)
         self.topics: Topics = Topics(self._config, self.clock, self._topics_changed)
         self.groups: Groups = Groups(self._config, self.clock, self._groups_changed)
         self.offsets: Offsets = Offsets(self._config, self.clock)
@@ -234,6 +241,7 @@ class Broker:
             raise
         for saver in self._savers.values():
             saver.poke()  # what was missing: files, system topics, groups
+        self.access.open()
         self.stats.start(self.store)
         self._start_timers()
         await self.nameservers.start(self.address)
@@ -291,18 +299,22 @@ class Broker:
         dispatcher = Dispatcher()
         for code, entry in HANDLERS.items():
             if code not in leave_out:
-                dispatcher.add(code, partial(entry.function, self), self.families[entry.family])
+                room = self.access if code in access_requests.HANDLERS else self
+                dispatcher.add(code, partial(entry.function, room), self.families[entry.family])
         return Server(
             dispatcher,
             limits=Limits(idle_s=self.config.idle_timeout_s),
             clock=self.clock,
             events=self,
             go_away=self.config.shut_down_gracefully,
+            guard=self.access.guard,
+            is_trusted_proxy=self.access.trusts_proxy,
         )
 
     # Tables and their files
 
     def _load_tables(self) -> None:
+        self.access.load()
         self._load(TOPICS_FILE, self.topics)
         self.topics.make_system_topics()
         self._note_batch_topics(self.topics.table.values())
@@ -343,6 +355,7 @@ class Broker:
                 await saver.settle()
             except CometError as error:
                 logger.error("fail save file=%s error=%s", saver.path, error)
+        await self.access.close()
 
     async def settled(self) -> None:
         """Changes made so far are on disk, and name servers were told of them. StoreError if they cannot be saved."""

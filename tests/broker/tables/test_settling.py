@@ -12,6 +12,7 @@ import pytest
 from cometmq import state_file
 from cometmq.broker.server import Broker
 from cometmq.broker.tables import settling
+from cometmq.state_file import Files
 from cometmq.wire.bodies import SubscriptionGroupConfig
 from cometmq.wire.codes import Request, Response
 from cometmq.wire.command import Command, request
@@ -44,9 +45,9 @@ class Gate:
         self.open.set()
         save = state_file.save
 
-        def wait_and_save(path: Path, content: bytes) -> None:
+        def wait_and_save(path: Path, content: bytes, files: Files) -> None:
             assert self.open.wait(30)
-            save(path, content)
+            save(path, content, files)
 
         monkeypatch.setattr(state_file, "save", wait_and_save)
 
@@ -193,9 +194,7 @@ async def test_a_commit_waits_for_a_topic_that_was_made_again(tmp_path: Path, mo
 
 async def _half(broker: Broker, peer: Peer) -> HalfSent:
     properties = {"TRAN_MSG": "true", "PGROUP": "producers", "UNIQ_KEY": "u"}
-    answer = await peer.send(
-        "Pay", b"money", properties=properties, sys_flag=4, born_timestamp=broker.clock.now_ms()
-    )
+    answer = await peer.send("Pay", b"money", properties=properties, sys_flag=4, born_timestamp=broker.clock.now_ms())
     assert answer.code == 0
     (message,) = stored(broker, "RMQ_SYS_TRANS_HALF_TOPIC")
     return HalfSent(int(answer.ext["queueOffset"]), message.physical_offset, "u")
@@ -208,9 +207,7 @@ async def test_a_group_of_an_operator_waits_for_its_file_too(tmp_path: Path, mon
         place = stored(broker, "Old")[0].physical_offset
         gate.open.clear()
         config = SubscriptionGroupConfig(group_name="Made", retry_max_times=0)
-        making = asyncio.create_task(
-            peer.call(Request.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, config.encode())
-        )
+        making = asyncio.create_task(peer.call(Request.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, config.encode()))
         await until(lambda: "Made" in broker.groups.unsaved)
         back = asyncio.create_task(peer.ask(back_request(place, "Made", 0)))
         await until(lambda: broker.settling.parked == 1)

@@ -3,27 +3,8 @@
 import pytest
 
 from cometmq.auth.signature import content, sign
-from cometmq.client.cluster.acl import Signer
 from cometmq.wire.codes import Request
-from cometmq.wire.command import request
 from tests.support.clusters import scripted_cluster
-
-
-def test_the_signature_is_javas() -> None:
-    ext = {"consumerGroup": "CG", "queueId": "0", "topic": "T"}
-    command = request(11, ext, b"hello")
-    Signer("ak", "sk1234567").before("peer", command)
-    assert command.ext["Signature"] == "ax3USRikd5ShlDbTPnCKstacIQY="
-    assert command.ext["AccessKey"] == "ak"
-    Signer("ak", "sk1234567").before("peer", command)  # once more, for a retry
-    assert command.ext["Signature"] == "ax3USRikd5ShlDbTPnCKstacIQY="
-
-
-def test_a_token_is_signed_too() -> None:
-    command = request(11, {"a": "1"})
-    Signer("ak", "sk", "token").before("peer", command)
-    assert command.ext["SecurityToken"] == "token"
-    assert command.ext["Signature"] == sign(b"sk", b"aktoken1")
 
 
 async def test_every_request_is_signed_last() -> None:

@@ -18,6 +18,7 @@ from typing import Final, Protocol
 from cometmq import state_file
 from cometmq.clock import Clock, Timer
 from cometmq.errors import StoreError, WireError
+from cometmq.state_file import OS_FILES, Files
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +37,7 @@ class Saved(Protocol):
     def restore(self, content: bytes) -> None: ...
 
 
-def load(state: Saved, path: Path) -> bool:
+def load(state: Saved, path: Path, files: Files = OS_FILES) -> bool:
     """Fill `state` from its file; False if there is none. StoreError if there is no good copy."""
 
     def parse(content: bytes) -> bool:
@@ -46,19 +47,22 @@ def load(state: Saved, path: Path) -> bool:
             raise ValueError(str(error)) from error
         return True
 
-    return state_file.load(path, parse) is not None
+    return state_file.load(path, parse, files) is not None
 
 
 class Saver:
     """Keeps the file of one table up to date. `written` counts the writes."""
 
-    def __init__(self, state: Saved, path: Path, clock: Clock, *, is_new: bool = False) -> None:
+    def __init__(
+        self, state: Saved, path: Path, clock: Clock, *, is_new: bool = False, files: Files = OS_FILES
+    ) -> None:
         self.path = path
         self.written = 0
         self.on_saved: Callable[[int], object] = _ignore
         self.on_failed: Callable[[StoreError], object] = _ignore
         self._state = state
         self._clock = clock
+        self._files = files
         # A file that is not there is written even if there is nothing to say: from then on its absence means a loss.
         self._saved_changes = -1 if is_new else state.changes
         self._writing: asyncio.Task[StoreError | None] | None = None
@@ -114,7 +118,7 @@ class Saver:
 
     def _write(self, encode: Callable[[], bytes]) -> None:
         try:
-            state_file.save(self.path, encode())
+            state_file.save(self.path, encode(), self._files)
         except OSError as error:
             raise StoreError(f"cannot save {self.path}: {error.strerror or error}") from error
         self.written += 1

@@ -17,8 +17,9 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
+from cometmq.auth.signer import Signer
 from cometmq.client.cluster import credentials, identity
-from cometmq.client.cluster.acl import NamespaceMark, Signer
+from cometmq.client.cluster.acl import NamespaceMark
 from cometmq.client.cluster.broker_commands import Commands, RegisteredConsumer, RegisteredProducer
 from cometmq.client.cluster.heartbeats import Heartbeats
 from cometmq.client.cluster.name_servers import NameServers, configured, namespace_of

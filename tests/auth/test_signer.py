@@ -1,0 +1,22 @@
+"""Signatures on outgoing requests."""
+
+from cometmq.auth.signature import sign
+from cometmq.auth.signer import Signer
+from cometmq.wire.command import request
+
+
+def test_the_signature_is_javas() -> None:
+    ext = {"consumerGroup": "CG", "queueId": "0", "topic": "T"}
+    command = request(11, ext, b"hello")
+    Signer("ak", "sk1234567").before("peer", command)
+    assert command.ext["Signature"] == "ax3USRikd5ShlDbTPnCKstacIQY="
+    assert command.ext["AccessKey"] == "ak"
+    Signer("ak", "sk1234567").before("peer", command)  # once more, for a retry
+    assert command.ext["Signature"] == "ax3USRikd5ShlDbTPnCKstacIQY="
+
+
+def test_a_token_is_signed_too() -> None:
+    command = request(11, {"a": "1"})
+    Signer("ak", "sk", "token").before("peer", command)
+    assert command.ext["SecurityToken"] == "token"
+    assert command.ext["Signature"] == sign(b"sk", b"aktoken1")
