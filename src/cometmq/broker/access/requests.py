@@ -128,7 +128,7 @@ def _body(kind: type[B], request: Command) -> B:
         return kind.decode_request(request.body)
     except WireError:
         raise RequestError(
-            Response.INVALID_PARAMETER, f"request {request.code} needs a {kind.__name__} in JSON as its body"
+            Response.INVALID_PARAMETER, f"request {request.code} needs {kind.__name__} in JSON as its body"
         ) from None
 
 

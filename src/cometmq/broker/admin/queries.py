@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Final
 
+from cometmq.auth.needs import message_read
 from cometmq.broker.cold_pages import searched
 from cometmq.broker.entry import Entry
 from cometmq.broker.stored_records import load_records, record_at
@@ -31,6 +32,7 @@ from cometmq.wire.headers import (
     TimestampResponse,
     ViewMessage,
 )
+from cometmq.wire.record.message import decode_record
 
 if TYPE_CHECKING:
     from cometmq.broker.server import Broker
@@ -46,6 +48,9 @@ async def query(broker: Broker, connection: Connection, request: Command) -> Com
     count = options.query_messages_default if header.unique_key_query else header.max_num
     offsets = await asyncio.to_thread(_find, broker.store, header, min(count, options.query_messages_max))
     records = _records(broker.store, offsets)
+    if broker.access.rules.authorization:
+        # A key can be made up that has the hash of another topic's.
+        records = [record for record in records if decode_record(record).topic == header.topic]
     files = broker.store.index.files
     ext = QueryMessageResponse(
         index_last_update_timestamp=files[-1].end_time_ms if files else 0,
@@ -59,8 +64,10 @@ async def query(broker: Broker, connection: Connection, request: Command) -> Com
 
 async def view(broker: Broker, connection: Connection, request: Command) -> Command:
     """The message whose record starts at a physical offset."""
-    offset = ViewMessage.decode(request.ext).offset
-    return reply(request, body=await record_at(broker.store, offset))
+    record = await record_at(broker.store, ViewMessage.decode(request.ext).offset)
+    if broker.access.rules.authorization:
+        broker.access.require(connection, request, message_read(decode_record(record).topic))
+    return reply(request, body=record)
 
 
 def _find(store: Store, header: QueryMessage, count_max: int) -> list[int]:

@@ -17,6 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from cometmq import names
+from cometmq.auth.needs import message_sent_back
 from cometmq.broker import retries
 from cometmq.broker.entry import Entry
 from cometmq.broker.tables.system_topics import PERM_READ_WRITE, PERM_WRITE
@@ -61,6 +62,7 @@ def send_back(broker: Broker, connection: Connection, request: Command) -> Comma
             Response.SYSTEM_ERROR,
             f"no message at physical offset {header.offset}: it was deleted, or the offset is not one of this broker",
         )
+    broker.access.require(connection, request, message_sent_back(message.topic))
     if names.takes_no_sends(message.topic):
         raise RequestError(
             Response.NO_PERMISSION,

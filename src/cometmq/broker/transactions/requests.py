@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from cometmq.auth.needs import half_decided
 from cometmq.broker.entry import Entry
 from cometmq.broker.stored_records import record_at
 from cometmq.broker.transactions.half import Half
@@ -57,13 +58,23 @@ def end_transaction(
         connection.answer(request, None)
         return None
     if broker.store.log.max_offset - header.commit_log_offset > broker.store.reading.memory_bytes:
-        return _end_cold(broker, request, header, fate)
+        return _end_cold(broker, connection, request, header, fate)
+    _check_right(broker, connection, request, header)
     return _end(broker, request, header, fate, partial(connection.answer, request))
 
 
-async def _end_cold(broker: Broker, request: Command, header: EndTransaction, fate: int) -> Command:
+def _check_right(broker: Broker, connection: Connection, request: Command, header: EndTransaction) -> None:
+    """The request may name another topic than that of its message, or none."""
+    if broker.access.rules.authorization:
+        broker.access.require(connection, request, half_decided(broker.transactions.find(header).real_topic))
+
+
+async def _end_cold(
+    broker: Broker, connection: Connection, request: Command, header: EndTransaction, fate: int
+) -> Command:
     """The half may be on disk only: its pages are read in a thread before the loop touches them."""
     await record_at(broker.store, header.commit_log_offset)
+    _check_right(broker, connection, request, header)
     later: asyncio.Future[Command] = asyncio.get_running_loop().create_future()
     answer = _end(broker, request, header, fate, partial(_resolve, later))
     return answer if answer is not None else await later
