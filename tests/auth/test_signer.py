@@ -15,6 +15,15 @@ def test_the_signature_is_javas() -> None:
     assert command.ext["Signature"] == "ax3USRikd5ShlDbTPnCKstacIQY="
 
 
+def test_a_secret_may_change_while_it_signs() -> None:
+    signer = Signer("ak", "old")
+    signer.renew("new")
+    command = request(11, {"a": "1"})
+    signer.before("peer", command)
+    assert signer.user == "ak"
+    assert command.ext["Signature"] == sign(b"new", b"ak1")
+
+
 def test_a_token_is_signed_too() -> None:
     command = request(11, {"a": "1"})
     Signer("ak", "sk", "token").before("peer", command)

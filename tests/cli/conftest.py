@@ -2,6 +2,7 @@
 
 cluster    two brokers and a name server, for the whole run: use topics of your own
 comet      runs `cometmq ARGUMENTS` in this process: exit code, stdout, stderr
+secured    the same with another cluster, whose brokers ask who is there
 """
 
 import json
@@ -75,4 +76,27 @@ def lonely(
 @pytest.fixture
 def comet(lonely: Comet, cluster: SyncCluster, monkeypatch: pytest.MonkeyPatch) -> Comet:
     monkeypatch.setenv("COMETMQ_NAMESRV", cluster.namesrv)
+    return lonely
+
+
+ROOT = {"COMETMQ_ACCESS_KEY": "root", "COMETMQ_SECRET_KEY": "root-secret"}
+SECURED: dict[str, str | int | float | bool] = {
+    "authenticationEnabled": True,
+    "authorizationEnabled": True,
+    "initAuthenticationUser": '{"username":"root","password":"root-secret"}',
+}
+
+
+@pytest.fixture(scope="session")
+def secured_cluster() -> Iterator[SyncCluster]:
+    with SyncCluster(brokers=2, settings=SECURED) as running:
+        yield running
+
+
+@pytest.fixture
+def secured(lonely: Comet, secured_cluster: SyncCluster, monkeypatch: pytest.MonkeyPatch) -> Comet:
+    """The command as a Super user of a cluster that checks signatures and policies: use users of your own."""
+    monkeypatch.setenv("COMETMQ_NAMESRV", secured_cluster.namesrv)
+    for name, value in ROOT.items():
+        monkeypatch.setenv(name, value)
     return lonely

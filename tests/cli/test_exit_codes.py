@@ -22,6 +22,7 @@ from tests.nameserver.support import registration
 
 NOBODY = "127.0.0.1:1"
 OFFSET_ID = "7F00000100002A9F0000000000000000"
+OLD_ACL = str(Path(__file__).with_name("plain_acl.yml"))
 ARGUMENTS: dict[str, tuple[str, ...]] = {
     "send": ("T", "x"),
     "tail": ("T", "--no-follow"),
@@ -59,6 +60,17 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "cluster clean": ("expired-files", "--yes"),
     "config get": (),
     "config set": ("fileReservedTime=48", "--yes"),
+    "user list": (),
+    "user create": ("alice",),
+    "user passwd": ("alice", "--yes"),
+    "user disable": ("alice", "--yes"),
+    "user enable": ("alice",),
+    "user remove": ("alice", "--yes"),
+    "acl list": (),
+    "acl grant": ("alice", "Topic:T", "Pub", "--yes"),
+    "acl revoke": ("alice", "--yes"),
+    "acl explain": ("alice", "Pub", "Topic:T"),
+    "acl migrate": (OLD_ACL,),
     "rtt": ("-n", "1"),
     "bench send": ("-n", "1"),
     "bench consume": ("-n", "1"),

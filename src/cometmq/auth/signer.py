@@ -14,6 +14,14 @@ class Signer:
         self._secret_key = secret_key.encode()
         self._security_token = security_token
 
+    @property
+    def user(self) -> str:
+        return self._access_key
+
+    def renew(self, secret_key: str) -> None:
+        """Sign with another secret from now on."""
+        self._secret_key = secret_key.encode()
+
     def before(self, peer: str, request: Command) -> None:
         ext = request.ext
         ext[ACCESS_KEY] = self._access_key

@@ -30,6 +30,8 @@ GROUPS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "group": ("cometmq.cli.group", "consumer groups: list, describe, lag, seek, clone, create, alter, delete"),
         "cluster": ("cometmq.cli.cluster", "brokers: list, health, top"),
         "config": ("cometmq.cli.config", "settings of running servers: get, set"),
+        "user": ("cometmq.cli.user", "who may sign requests: list, create, passwd, disable, enable, remove"),
+        "acl": ("cometmq.cli.acl", "what users may do: list, grant, revoke, explain, migrate"),
         "rtt": ("cometmq.cli.rtt", "how long a request takes to each server"),
         "bench": ("cometmq.cli.bench", "load from the tool itself: send, consume, latency"),
         "context": ("cometmq.cli.context", "names for clusters: add, use, list"),

@@ -22,7 +22,7 @@ from cometmq.auth.users import DISABLED, ENABLED, NORMAL, PASSWORD_CHARS_MIN, SU
 from cometmq.client.admin.calls import Calls, each
 from cometmq.client.admin.results import Access, AccessChange, AccessEntry, BrokerMember, User
 from cometmq.client.cluster.routes import MASTER_ID
-from cometmq.errors import BrokerError, CallError, ConfigError, NotFound
+from cometmq.errors import AccessDenied, BrokerError, CallError, ConfigError, NotFound
 from cometmq.wire import java_properties
 from cometmq.wire.bodies import AclInfo, AclPolicy, PolicyEntry, UserInfo, decode_list
 from cometmq.wire.codes import Request, Response
@@ -81,8 +81,9 @@ class UserAdmin(Calls):
     ) -> User:
         """Change what is given, on every broker that knows the user. NotFound.
 
-        For `overlap_s` the old password stays valid beside the new one, so that programs can be changed one after the
-        other. Brokers of RocketMQ cannot do that: ConfigError, and nothing is changed.
+        A client that changes the password of its own user goes on with the new one. For `overlap_s` the old password
+        stays valid beside it, so that programs can be changed one after the other. Brokers of RocketMQ cannot do that:
+        ConfigError, and nothing is changed.
         """
         if password is not None:
             _check_password(password)
@@ -93,13 +94,16 @@ class UserAdmin(Calls):
         overlap_ms = await self._overlap_ms(overlap_s, [*found, *slaves]) if password is not None else None
         # One at a time: RocketMQ's tool, too, changes one thing with a request.
         changes = [
-            UserInfo(name, password=password) if password is not None else None,
             UserInfo(name, user_type=SUPER if is_super else NORMAL) if is_super is not None else None,
             UserInfo(name, user_status=ENABLED if is_enabled else DISABLED) if is_enabled is not None else None,
+            UserInfo(name, password=password) if password is not None else None,
         ]
         for change in changes:
             if change is not None:
                 await self._alter(found, slaves, name, change, overlap_ms)
+        signer = self.instance.signer
+        if password is not None and signer is not None and signer.user == name:
+            signer.renew(password)
         return await self.describe_user(name)
 
     async def delete_user(self, name: str, *, cluster: str | None = None, broker: str | None = None) -> list[str]:
@@ -307,8 +311,13 @@ class UserAdmin(Calls):
         )
 
         async def alter(slave: BrokerMember) -> None:
-            if await self._user(slave, name) is not None:
-                await self._put_user(slave, Request.AUTH_UPDATE_USER, name, change, overlap_ms)
+            try:
+                if await self._user(slave, name) is not None:
+                    await self._put_user(slave, Request.AUTH_UPDATE_USER, name, change, overlap_ms)
+            except AccessDenied as error:
+                # Our own password: the slave may have copied it from its master by now.
+                if change.password is None or error.user != name:
+                    raise
 
         await self._each_slave(slaves, alter)
 

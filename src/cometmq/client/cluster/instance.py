@@ -79,12 +79,13 @@ class Instance:
             connect_s=options.connect_timeout,
             idle_s=options.idle_timeout,
         )
+        self.signer = _signer(options)
         self.net = NetClient(
             Commands(self, self.replies).dispatcher,
             limits,
             self.clock,
             options.tls,
-            _hooks(options),
+            _hooks(options, self.signer),
             events=self,
             close_on_timeout=options.close_on_timeout,
         )
@@ -333,13 +334,17 @@ def _register(table: dict[str, Any], group: str, member: object, kind: str) -> N
     table[group] = member
 
 
-def _hooks(options: ClientOptions) -> list[Hook]:
+def _signer(options: ClientOptions) -> Signer | None:
+    keys = credentials.configured(options.access_key, options.secret_key, options.security_token)
+    return Signer(keys.access_key, keys.secret_key, keys.security_token) if keys is not None else None
+
+
+def _hooks(options: ClientOptions, signer: Signer | None) -> list[Hook]:
     """In this order: the signature covers what the others add."""
     hooks: list[Hook] = []
     if options.namespace_v2:
         hooks.append(NamespaceMark(options.namespace_v2))
     hooks += options.hooks
-    keys = credentials.configured(options.access_key, options.secret_key, options.security_token)
-    if keys is not None:
-        hooks.append(Signer(keys.access_key, keys.secret_key, keys.security_token))
+    if signer is not None:
+        hooks.append(signer)
     return hooks
