@@ -108,10 +108,10 @@ gate: $(COMPILED)
 	PYTHONPATH=$(OVERLAY) $(PY) -m benchmarks.gate $(ARGS)
 	$(PY) -m benchmarks.gate $(ARGS)
 
-# The long form of the random tests; they read COMETMQ_SOAK for how much to do.
+# The long form of the random tests; COMETMQ_LENGTH says how much they do.
 soak: $(SETUP)
 	@test -n "$(SOAK_TESTS)" || { echo "there are no soak tests in this version"; exit 1; }
-	COMETMQ_SOAK=1 $(PY) -m pytest -q $(SOAK_TESTS)
+	COMETMQ_LENGTH=soak $(PY) -m pytest -q $(SOAK_TESTS)
 
 # The pages of docs/ as a site in build/site.
 docs: $(SETUP)

@@ -2,7 +2,8 @@
 
     check.py test      lane 1: the source as it is; lanes 2 and 3: beside RocketMQ's programs, which wait for each other
                        most of the time, and Spark at the end of the shorter one
-    check.py verify    what repeats it at length: the suites of hot modules with the compiled build, in two lanes
+    check.py verify    what repeats it at length: the suites of hot modules with the compiled build, beside the tests
+                       marked `repeated` and `long` (tests/support/length.py)
 
 The first lane is shown as it runs, the others when they have ended. A test that fails has failed: none is run again.
 Many tests start real servers, so they wait for what those do and not for time to pass.
@@ -30,13 +31,7 @@ HOT = (
     ("tests/wire", "tests/net", "tests/nameserver", "tests/store"),
     ("tests/broker", *(f"tests/client/produce/test_{name}.py" for name in SEND_PATH)),
 )
-# Long tests that have seen the same code interpreted and learn nothing from its compiled form.
-ONCE = (
-    "tests/broker/test_store_promises.py::test_after_a_failed_flush_no_send_is_acked_and_reads_go_on",
-    "tests/client/produce/test_batching.py::test_a_million_sends_to_a_slow_broker_stay_within_their_bounds",
-    "tests/store/test_growth.py::test_a_long_run_is_flat",
-    "tests/store/test_sizes.py",
-)
+SHOWN = ("-q", "--durations=20")
 APART = ("tests/compat", "tests/spark")
 BROKER_TESTS = "tests/compat/test_broker_*.py"
 
@@ -88,19 +83,25 @@ def _run_lane(lane: list[Pass], folder: Path, is_seen: bool) -> None:
 
 def plan(what: str) -> list[list[Pass]]:
     if what == "test":
-        plain = Pass("interpreted", ["-q", "--durations=25", "tests", *(f"--ignore={folder}" for folder in APART)])
-        spark = Pass("spark", ["-q", "--durations=20", "tests/spark"])
-        java = Pass("java", ["-q", "--durations=20", "tests/compat", f"--ignore-glob={BROKER_TESTS}"])
-        brokers = Pass("java-brokers", ["-q", "--durations=20", *sorted(glob(BROKER_TESTS))])
+        plain = _short("interpreted", "tests", *(f"--ignore={folder}" for folder in APART))
+        spark = _short("spark", "tests/spark")
+        java = _short("java", "tests/compat", f"--ignore-glob={BROKER_TESTS}")
+        brokers = _short("java-brokers", *sorted(glob(BROKER_TESTS)))
         return [[plain], [java], [brokers, spark]]
+    length = Pass("at-length", [*SHOWN, "-m", "repeated or long", "tests"], {"COMETMQ_LENGTH": "long"})
     if not _is_compiled():
         print("NOT TESTED: the compiled build; there is none without a C compiler and Python headers", flush=True)
-        return []
-    left_out = [f"--deselect={test}" for test in ONCE]
-    return [
-        [Pass(f"compiled-{number}", ["-q", "--durations=10", *left_out, *part], {"PYTHONPATH": str(OVERLAY)})]
+        return [[length]]
+    once = ("-m", "not long and not repeated")
+    compiled = [
+        Pass(f"compiled-{number}", [*SHOWN, *once, *part], {"PYTHONPATH": str(OVERLAY)})
         for number, part in enumerate(HOT, 1)
     ]
+    return [compiled, [length]]
+
+
+def _short(name: str, *arguments: str) -> Pass:
+    return Pass(name, [*SHOWN, "-m", "not long", *arguments])
 
 
 def _is_compiled() -> bool:

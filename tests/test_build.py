@@ -76,6 +76,7 @@ def test_a_build_without_compilation_is_pure_and_says_interpreted(tree: Path, tm
     assert "(interpreted)" in installed_version_line(wheel, tmp_path / "target")
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not HAS_COMPILER, reason="NOT TESTED: compiled build, no C compiler")
 def test_a_compiled_build_has_its_hot_modules_and_says_compiled(tree: Path, tmp_path: Path) -> None:
     few = [path for path in hot_modules() if Path(path).stem in ("frame", "hashing", "sysflag")]

@@ -30,7 +30,8 @@ from cometmq.wire.frame import FrameSplitter
 from cometmq.wire.record.message import StoredMessage
 from cometmq.wire.record.sysflag import COMPRESSED, COMPRESSION_LZ4, COMPRESSION_ZLIB, COMPRESSION_ZSTD
 from tests.attack.broker_attacks import colliding_keys
-from tests.attack.corpus import OUTCOMES, PATIENCE_S, ROOT, SOAK, Outcome
+from tests.attack.corpus import OUTCOMES, PATIENCE_S, ROOT, Outcome
+from tests.support.length import SOAK
 
 TURN_MS = 400.0
 GROWTH_MIB = 400

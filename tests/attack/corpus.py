@@ -18,7 +18,7 @@ An attack is a function and a row:
     def colliding_integer_keys(target: Target) -> None:
         ...
 
-`target.size(n)` is n in the long form (`make soak`, COMETMQ_SOAK=1) and n divided by `SMALLER` in the gate: attacks
+`target.size(n)` is n in the long form (`make soak`) and n divided by `SMALLER` otherwise: attacks
 choose it so that the small form already breaks a server without the bound that the attack is about. What an attack
 leaves open (`target.link()`) stays open until its numbers are taken.
 """
@@ -42,8 +42,8 @@ from typing import Any
 from cometmq.wire.command import Command, encode
 from cometmq.wire.frame import FrameSplitter
 from tests.support.brokers import CALM, SMALL_FILES
+from tests.support.length import SOAK
 
-SOAK = bool(os.environ.get("COMETMQ_SOAK"))
 SMALLER = 8
 # The promise, for a machine that has nothing else to do. In the gate another lane of tests takes turns on the same
 # cores: caches are cold, a hypervisor may count its own time, and the same turn was seen to cost up to twice as much.

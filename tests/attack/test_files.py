@@ -27,8 +27,8 @@ import pytest
 
 from cometmq.errors import StoreError
 from cometmq.names import path_part, place_below
-from tests.attack.corpus import SOAK
 from tests.support.golden import copy_golden_store
+from tests.support.length import SOAK, by_length
 
 # What a process may map beside the files themselves, which are mapped too.
 MEMORY_BYTES = 3 << 30
@@ -69,7 +69,7 @@ def a_unit_in_every_place_of_a_queue(root: Path) -> None:
 
 
 def a_sparse_queue_file(root: Path) -> None:
-    grow(queue_file(root), 8 << 30)
+    grow(queue_file(root), by_length(1 << 30, 8 << 30, 8 << 30))
 
 
 def queue_files_with_gaps(root: Path) -> None:
@@ -88,7 +88,7 @@ def a_topic_with_a_strange_name(root: Path) -> None:
 
 
 def a_sparse_log_file(root: Path) -> None:
-    grow(log_of(root), 4 << 30)
+    grow(log_of(root), by_length(1 << 30, 4 << 30, 4 << 30))
 
 
 def log_files_at_the_end_of_the_world(root: Path) -> None:
@@ -98,7 +98,7 @@ def log_files_at_the_end_of_the_world(root: Path) -> None:
 
 def many_log_files(root: Path) -> None:
     size = log_of(root).stat().st_size
-    for number in range(1, 2000):
+    for number in range(1, by_length(500, 2000, 2000)):
         path = root / "commitlog" / f"{number * size:020d}"
         path.touch()
         os.truncate(path, size)

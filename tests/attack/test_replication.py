@@ -25,10 +25,10 @@ from cometmq.wire.codes import Request, Response
 from tests.broker.processes import Process, broker_process
 from tests.support.aio import run
 from tests.support.brokers import Peer
+from tests.support.length import SOAK
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="memory is read from /proc")
 
-SOAK = bool(os.environ.get("COMETMQ_SOAK"))
 LINKS = 640 if SOAK else 128
 MIB = 1 << 20
 GROWTH_MIB_MAX = 64

@@ -1,7 +1,7 @@
 """Clients under load while brokers die, name servers restart and the network fails.
 
 What was sent, acked and received goes into a history, and the history must be possible: `tests/support/history.py`.
-COMETMQ_SOAK=1 makes the runs as long as they should be once in a while; COMETMQ_SEED repeats a run.
+COMETMQ_LENGTH=soak makes the runs as long as they should be once in a while; COMETMQ_SEED repeats a run.
 """
 
 import asyncio
@@ -31,11 +31,11 @@ from tests.compat.harness.servers import CometBroker, CometNameServer
 from tests.support.aio import run
 from tests.support.detour import Detour
 from tests.support.history import History
+from tests.support.length import SOAK, by_length
 
-SOAK = bool(os.environ.get("COMETMQ_SOAK"))
-BROKER_KILLS = 20 if SOAK else 4
-NAMESRV_RESTARTS = 10 if SOAK else 2
-FAULT_ROUNDS = 200 if SOAK else 25
+BROKER_KILLS = by_length(2, 4, 20)
+NAMESRV_RESTARTS = by_length(1, 2, 10)
+FAULT_ROUNDS = by_length(12, 25, 200)
 QUEUES = 4
 SEED = int(os.environ.get("COMETMQ_SEED") or random.SystemRandom().randrange(1 << 32))
 
@@ -227,6 +227,7 @@ def tasks_and_files() -> tuple[int, int]:
     return len(asyncio.all_tasks()), len(os.listdir("/proc/self/fd"))
 
 
+@pytest.mark.repeated
 @pytest.mark.parametrize("ordered", [False, True])
 def test_clients_outlive_killed_brokers_and_restarted_name_servers(
     tmp_path: Path, ordered: bool, caplog: pytest.LogCaptureFixture
@@ -290,6 +291,7 @@ async def misbehave(detour: Detour, seeded: random.Random, load: Load) -> None:
     load.history.disturb()
 
 
+@pytest.mark.repeated
 @pytest.mark.parametrize("ordered", [False, True])
 def test_a_bad_network_loses_nothing_and_keeps_order(ordered: bool, caplog: pytest.LogCaptureFixture) -> None:
     print(f"COMETMQ_SEED={SEED}")

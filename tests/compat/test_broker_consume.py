@@ -296,7 +296,6 @@ MANY_TIMEOUT_S = 120.0
 
 
 @pytest.mark.mission("LP-01")
-@pytest.mark.slow
 def test_a_hundred_thousand_messages_are_read_once_by_every_kind_of_consumer(
     java55: JavaShell, go: ForeignClient, clusters: Clusters, topic: str
 ) -> None:

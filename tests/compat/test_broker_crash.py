@@ -122,7 +122,6 @@ def is_within(offsets: list[int], ends: list[int]) -> bool:
     return all(offset <= end for offset, end in zip(offsets, ends, strict=True))
 
 
-@pytest.mark.slow
 def test_twenty_kills_under_load_lose_nothing_that_was_acked(
     java55: JavaShell, jars: None, tmp_path: Path, topic: str
 ) -> None:

@@ -156,7 +156,6 @@ FIRST_RETRY_MS, SECOND_RETRY_MS = 10_000, 30_000
 LATE_MS = 15_000  # the sweep over delayed messages, the pull, and a busy machine
 
 
-@pytest.mark.slow
 def test_retries_come_after_ten_seconds_and_thirty_more(
     java55: JavaShell, jars: None, tmp_path: Path, topic: str
 ) -> None:

@@ -185,7 +185,6 @@ def bodies(consumer: Run) -> set[str]:
 
 
 @pytest.mark.mission("BS-05")
-@pytest.mark.slow
 def test_both_makes_take_over_from_each_other(
     java55: JavaShell, namesrv_of_ours: str, tmp_path: Path, topic: str
 ) -> None:

@@ -28,6 +28,7 @@ from tests.compat.harness.processes import wait_until
 from tests.compat.harness.programs import consume, send
 from tests.compat.harness.servers import MAKES, Broker, CometBroker, CometNameServer, JavaBroker, Make
 from tests.compat.harness.shell import JavaShell
+from tests.support.length import SOAK
 
 pytestmark = pytest.mark.interop
 
@@ -98,7 +99,7 @@ REPLICA: dict[str, object] = {**PROMPT, "brokerRole": "SLAVE", "brokerId": 1}
 
 
 # RocketMQ's pair shows that the test is right, not that we are: it runs where there is time.
-PAIRS = [(one, other) for one in MAKES for other in MAKES if os.environ.get("COMETMQ_SOAK") or "comet" in (one, other)]
+PAIRS = [(one, other) for one in MAKES for other in MAKES if SOAK or "comet" in (one, other)]
 
 
 @pytest.fixture(params=PAIRS, ids=lambda pair: f"{pair[0]}-to-{pair[1]}")

@@ -8,7 +8,7 @@
 Taking over is a restart with another brokerRole. The old master's store is emptied before it becomes the replica: what
 it took and could not replicate was never acked.
 
-    COMETMQ_TAKEOVERS=6    how often all of these happen (once in the gate, 6 times with COMETMQ_SOAK)
+    COMETMQ_TAKEOVERS=6    how often all of these happen (once; 6 times in make soak)
 
 What was acked and found is printed.
 """
@@ -32,12 +32,13 @@ from tests.compat.harness import remoting
 from tests.compat.harness.processes import wait_until
 from tests.compat.harness.servers import Broker, CometBroker, CometNameServer
 from tests.compat.harness.shell import JavaShell, Run
+from tests.support.length import count
 from tests.support.tcp_proxy import TcpProxy
 
 pytestmark = pytest.mark.interop
 
 GATE = ("kill", "freeze", "kill", "cut", "kill", "both", "kill")
-ROUNDS = GATE * int(os.environ.get("COMETMQ_TAKEOVERS", "6" if os.environ.get("COMETMQ_SOAK") else "1"))
+ROUNDS = GATE * count("COMETMQ_TAKEOVERS", 1, 1, 6)
 ACKS_BETWEEN = 30
 WAIT_S = 60.0
 GET_HA_STATUS = 907

@@ -3,7 +3,7 @@
 Messages of every kind (tests/support/kinds.py) are put through our store, and by the Java producer. The Java broker
 opens our directories and the Java client reads them by queue, by key and by id; our store opens Java's.
 
-    COMETMQ_IMAGES=200    how many recovered crash images the Java broker opens (3 in the gate, 200 with COMETMQ_SOAK)
+    COMETMQ_IMAGES=200    how many recovered crash images the Java broker opens (1; 5 in make verify, 200 in make soak)
 """
 
 from __future__ import annotations
@@ -38,12 +38,13 @@ from tests.compat.harness.servers import Broker, CometBroker, JavaBroker, JavaNa
 from tests.compat.harness.shell import JavaShell
 from tests.support import kinds
 from tests.support.golden import StoreName, copy_golden_store, golden_messages
+from tests.support.length import count
 from tests.support.readback import Found, open_directory, read_all, read_queue
 from tests.support.writer import Ack, Life, Nursery, Order, acks_of
 
 pytestmark = pytest.mark.interop
 
-IMAGES = int(os.environ.get("COMETMQ_IMAGES", "200" if os.environ.get("COMETMQ_SOAK") else "3"))
+IMAGES = count("COMETMQ_IMAGES", 1, 5, 200)
 SEED = int(os.environ.get("COMETMQ_KILL_SEED", random.SystemRandom().randrange(1_000_000)))
 QUERY_MESSAGE, VIEW_MESSAGE_BY_ID = 12, 33
 
@@ -362,7 +363,6 @@ def assert_we_find_what_java_sent(store: Store, sent: list[dict[str, Any]]) -> N
         assert store.lookup.query(kinds.TOPIC, key, 64, 0, 1 << 60).records, key
 
 
-@pytest.mark.slow
 @pytest.mark.mission("ST-03", "ST-05", "ST-08")
 @pytest.mark.parametrize("end", ["stop", "kill"])
 def test_a_store_goes_from_us_to_java_and_back(
@@ -405,7 +405,7 @@ def test_a_store_goes_from_us_to_java_and_back(
 # Crash images
 
 
-@pytest.mark.slow
+@pytest.mark.repeated
 def test_java_reads_what_is_left_of_crashes(
     java55: JavaShell, nursery: Nursery, routes: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

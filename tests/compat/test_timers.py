@@ -215,7 +215,6 @@ def wait_timers_saved(store: Path, due_ms: int, taken: int) -> None:
     wait_until(is_saved, "saved progress of timers", ARRIVAL_S)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("first", "second"), [("java", "comet"), ("comet", "java")])
 def test_a_broker_goes_on_with_all_that_waited_when_the_other_was_killed(
     java55: JavaShell, topic: str, tmp_path: Path, first: str, second: str

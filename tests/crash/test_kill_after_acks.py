@@ -6,7 +6,7 @@ process is killed in the moment in which one of the acks arrives, the first or a
 all that was acked, as a consumer finds it: the topic is known and a pull brings the message; a half one is committed
 first, a delayed one is waited for. In the end everything is looked at once more.
 
-    COMETMQ_ACK_KILLS=500     how many kills (30 in the gate, 500 with COMETMQ_SOAK)
+    COMETMQ_ACK_KILLS=500     how many kills (12; 50 in make verify, 500 in make soak)
     COMETMQ_ACK_SEED=123      choose like this; moments differ, because the machine is not seeded
     python -m tests.crash.test_kill_after_acks DIRECTORY KILLS     the same as a program
 """
@@ -37,9 +37,10 @@ from cometmq.wire.record.message_id import decode_offset_id
 from tests.broker.processes import Process, broker_process
 from tests.support.aio import run
 from tests.support.brokers import Peer, batch_request
+from tests.support.length import count
 from tests.support.transacting import COMMIT, GROUP, HalfSent, end_request
 
-KILLS = int(os.environ.get("COMETMQ_ACK_KILLS", "500" if os.environ.get("COMETMQ_SOAK") else "30"))
+KILLS = count("COMETMQ_ACK_KILLS", 12, 50, 500)
 SEED = int(os.environ.get("COMETMQ_ACK_SEED", random.SystemRandom().randrange(1_000_000)))
 REQUESTS_MAX = 6
 KILLS_PER_STORE = 50
@@ -330,7 +331,7 @@ def _is_taken(port: int) -> bool:
     return False
 
 
-@pytest.mark.slow
+@pytest.mark.repeated
 def test_what_was_acked_can_be_read_after_a_kill(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     figures = kill_after_acks(tmp_path, KILLS, SEED)
     with capsys.disabled():

@@ -4,7 +4,7 @@ A broker process is killed at random moments, some of them while it starts, and 
 the end everything that was acked must be in its topic: delayed messages once or more but never early, committed ones,
 and no message that was rolled back. What was delivered twice is counted: delivery is at least once.
 
-    COMETMQ_KIND_KILLS=100       how many kills (12 in the gate, 100 with COMETMQ_SOAK)
+    COMETMQ_KIND_KILLS=100       how many kills (6; 20 in make verify, 100 in make soak)
     COMETMQ_KIND_SEED=123        choose like this; moments differ, because the machine is not seeded
 """
 
@@ -25,9 +25,10 @@ import pytest
 from tests.broker.processes import Process, broker_process, command_line, small
 from tests.support.aio import run
 from tests.support.brokers import Peer
+from tests.support.length import count
 from tests.support.mixing import KINDS, LEVELS_S, Mix, read_queue
 
-KILLS = int(os.environ.get("COMETMQ_KIND_KILLS", "100" if os.environ.get("COMETMQ_SOAK") else "12"))
+KILLS = count("COMETMQ_KIND_KILLS", 6, 20, 100)
 SEED = int(os.environ.get("COMETMQ_KIND_SEED", random.SystemRandom().randrange(1_000_000)))
 LIFE_S_MAX = 1.2
 ARRIVAL_S = 90.0
@@ -96,7 +97,7 @@ async def settle(mix: Mix, process: Process) -> dict[str, list[int]]:
             await asyncio.sleep(0.1)
 
 
-@pytest.mark.slow
+@pytest.mark.repeated
 def test_kills_lose_no_kind_of_message(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     chance = random.Random(SEED)
     mix = Mix(chance)

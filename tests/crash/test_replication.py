@@ -7,7 +7,7 @@ A seed makes one run of tests/support/simulated_replication.py. At its end all n
     a replica that was there from the start and has the longest log, which takes over, has all of them
     under SYNC_FLUSH the master has all of them, too
 
-    COMETMQ_REPLICATION_SEEDS=100000   how many seeds (2,000 in the gate, 50,000 with COMETMQ_SOAK)
+    COMETMQ_REPLICATION_SEEDS=100000   how many seeds (500; 2,000 in make verify, 50,000 in make soak)
     COMETMQ_REPLICATION_SEED=123       begin with this seed
 """
 
@@ -15,14 +15,16 @@ import os
 
 import pytest
 
+from tests.support.length import count
 from tests.support.simulated_replication import World
 
-SEEDS = int(os.environ.get("COMETMQ_REPLICATION_SEEDS", "50000" if os.environ.get("COMETMQ_SOAK") else "2000"))
+SEEDS = count("COMETMQ_REPLICATION_SEEDS", 500, 2000, 50000)
 FIRST_SEED = int(os.environ.get("COMETMQ_REPLICATION_SEED", "1"))
 STEPS = 80
 PARTS = 4
 
 
+@pytest.mark.repeated
 @pytest.mark.mission("HA-05")
 @pytest.mark.parametrize("part", range(PARTS))
 def test_no_acked_message_is_lost_by_a_bad_network_and_crashes(part: int) -> None:

@@ -17,11 +17,12 @@ import pytest
 from cometmq import json_codec
 from cometmq.sync import Client
 from cometmq.testing import SyncCluster
+from tests.support.length import by_length
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = ROOT / "examples" / "effects_once.py"
 TOPIC = "example-payments"
-KILLS = 20
+KILLS = by_length(8, 20, 100)
 MESSAGES = 400
 ACCOUNTS = 10
 
@@ -66,7 +67,8 @@ def rows(database: Path, query: str) -> list[Any]:
 
 
 @pytest.mark.mission("AD-01")
-def test_each_effect_happens_once_although_the_consumer_is_killed_twenty_times(tmp_path: Path) -> None:
+@pytest.mark.repeated
+def test_each_effect_happens_once_although_the_consumer_is_killed(tmp_path: Path) -> None:
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     chance = random.Random(seed)

@@ -6,6 +6,8 @@ COMETMQ_FUZZ_BODIES sets the number of inputs, COMETMQ_FUZZ_SEED the seed; both 
 import os
 import random
 
+import pytest
+
 from cometmq.errors import WireError
 from cometmq.wire import bodies
 from cometmq.wire.bodies import Body, RegisterBrokerBody
@@ -13,8 +15,9 @@ from cometmq.wire.command import decode
 from cometmq.wire.fastjson.dialect import loads
 from cometmq.wire.headers import REQUEST_HEADERS, HeaderError
 from tests.support.golden import golden_frames
+from tests.support.length import count
 
-INPUTS = int(os.environ.get("COMETMQ_FUZZ_BODIES", "20000"))
+INPUTS = count("COMETMQ_FUZZ_BODIES", 10000, 40000, 1000000)
 SEED = int(os.environ.get("COMETMQ_FUZZ_SEED", "20261115"))
 REPLAY = f"COMETMQ_FUZZ_SEED={SEED} COMETMQ_FUZZ_BODIES={INPUTS} pytest tests/fuzz/test_bodies.py"
 FRAGMENTS = (
@@ -51,6 +54,7 @@ def golden_bodies() -> list[bytes]:
     return sorted({*found, *(kind.decode(b"{}").encode() for kind in KINDS)})
 
 
+@pytest.mark.repeated
 def test_mutated_bodies_decode_or_are_refused() -> None:
     chance = random.Random(SEED)
     seeds = golden_bodies()
@@ -75,6 +79,7 @@ def test_mutated_bodies_decode_or_are_refused() -> None:
     assert decoded > INPUTS // 100, "mutations are too strong to reach what lies behind the parser"
 
 
+@pytest.mark.repeated
 def test_mutated_compressed_registrations_decode_or_are_refused() -> None:
     chance = random.Random(SEED)
     packed = RegisterBrokerBody(["f:1"]).encode_compressed()
@@ -88,6 +93,7 @@ def test_mutated_compressed_registrations_decode_or_are_refused() -> None:
             raise AssertionError(f"input {number} {data!r}; replay: {REPLAY}") from error
 
 
+@pytest.mark.repeated
 def test_mutated_ext_fields_decode_or_are_refused() -> None:
     chance = random.Random(SEED)
     requests = [row for row in golden_frames() if row["kind"] == "request" and row["request_code"] in REQUEST_HEADERS]

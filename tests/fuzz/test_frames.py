@@ -13,8 +13,9 @@ from cometmq.errors import WireError
 from cometmq.wire.command import encode
 from cometmq.wire.frame import FrameSplitter
 from tests.support.golden import golden_frames
+from tests.support.length import count
 
-INPUTS = int(os.environ.get("COMETMQ_FUZZ_INPUTS", "200000"))
+INPUTS = count("COMETMQ_FUZZ_INPUTS", 40000, 200000, 2000000)
 SEED = int(os.environ.get("COMETMQ_FUZZ_SEED", "20261115"))
 REPLAY = f"COMETMQ_FUZZ_SEED={SEED} COMETMQ_FUZZ_INPUTS={INPUTS} pytest tests/fuzz/test_frames.py"
 INTERESTING = (0x00, 0x01, 0x02, 0x7F, 0x80, 0xFF, ord('"'), ord("{"), ord("}"), ord("\\"))
@@ -57,6 +58,7 @@ def consume(data: bytes, piece_bytes: int) -> Outcome:
     return commands, None, splitter.pending_bytes
 
 
+@pytest.mark.repeated
 @pytest.mark.mission("RM-02")
 def test_mutated_frames_raise_only_wire_errors_and_agree_in_every_chunking() -> None:
     chance = random.Random(SEED)

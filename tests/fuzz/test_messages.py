@@ -8,6 +8,8 @@ import os
 import random
 import struct
 
+import pytest
+
 from cometmq.errors import WireError
 from cometmq.wire.compression import decompress
 from cometmq.wire.record.batch import encode_batch, split_batch
@@ -17,9 +19,10 @@ from cometmq.wire.record.plain_scan import PlainScan
 from cometmq.wire.record.properties import decode, find
 from cometmq.wire.record.scan import BAD, HALF, OK, scan_record
 from tests.support.golden import golden_commitlog, golden_frames, golden_records
+from tests.support.length import count
 from tests.support.records import SCANNED
 
-INPUTS = int(os.environ.get("COMETMQ_FUZZ_MESSAGES", "20000"))
+INPUTS = count("COMETMQ_FUZZ_MESSAGES", 10000, 40000, 1000000)
 SEED = int(os.environ.get("COMETMQ_FUZZ_SEED", "20261115"))
 REPLAY = f"COMETMQ_FUZZ_SEED={SEED} COMETMQ_FUZZ_MESSAGES={INPUTS} pytest tests/fuzz/test_messages.py"
 
@@ -95,6 +98,7 @@ def check_record(data: bytes, chance: random.Random) -> bool:
     return True
 
 
+@pytest.mark.repeated
 def test_mutated_records_parse_or_raise_the_peers_error() -> None:
     chance = random.Random(SEED)
     sources = seeds()
@@ -111,6 +115,7 @@ def test_mutated_records_parse_or_raise_the_peers_error() -> None:
     assert min(parsed, refused) > INPUTS // 20, f"the mutations lost their bite: {parsed=} {refused=}"
 
 
+@pytest.mark.repeated
 def test_mutated_answers_and_batches_parse_or_raise_the_peers_error() -> None:
     chance = random.Random(SEED)
     answers = [b"".join(chance.sample(seeds()[:-1], 3)) for _ in range(20)]

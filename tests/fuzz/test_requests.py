@@ -16,6 +16,8 @@ import re
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from cometmq.broker.routes import HANDLERS
 from cometmq.broker.server import Broker
 from cometmq.clock import ManualClock
@@ -29,8 +31,9 @@ from tests.support.aio import run
 from tests.support.brokers import Peer, add_topic, running_broker
 from tests.support.direct import DirectPeer
 from tests.support.golden import golden_frames
+from tests.support.length import count
 
-INPUTS = int(os.environ.get("COMETMQ_FUZZ_INPUTS", "100000"))
+INPUTS = count("COMETMQ_FUZZ_INPUTS", 20000, 100000, 1000000)
 SEED = int(os.environ.get("COMETMQ_FUZZ_SEED", "20261115"))
 REPLAY = f"COMETMQ_FUZZ_SEED={SEED} COMETMQ_FUZZ_INPUTS={INPUTS} pytest tests/fuzz/test_requests.py"
 
@@ -171,6 +174,7 @@ class Crowd:
                 peer.leave()
 
 
+@pytest.mark.repeated
 def test_fuzzed_requests_neither_kill_the_broker_nor_leak(tmp_path: Path) -> None:
     logging.disable(logging.CRITICAL)
     try:

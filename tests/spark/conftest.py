@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Protocol, Unpack
@@ -16,12 +15,13 @@ from cometmq.errors import ConfigError
 from cometmq.spark.runtime.java import java_home
 from cometmq.testing import SyncCluster
 from tests.conftest import unavailable
+from tests.support.length import SOAK
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # It fetches a second Spark, of 450 MB: only the long form has it.
-collect_ignore = [] if os.environ.get("COMETMQ_SOAK") else ["test_delta.py"]
+collect_ignore = [] if SOAK else ["test_delta.py"]
 
 
 PATIENCE_S = 30.0

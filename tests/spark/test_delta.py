@@ -26,7 +26,7 @@ from tests.compat.harness.build import MAKE_TIMEOUT_S, ToolMissing, once, run_to
 from tests.conftest import unavailable
 from tests.spark.conftest import fill
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = pytest.mark.spark
 
 ROOT = Path(__file__).parents[2]
 POM = Path(__file__).parent / "delta" / "pom.xml"

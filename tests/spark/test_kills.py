@@ -11,11 +11,12 @@ from cometmq.errors import ConfigError
 from cometmq.spark.runtime.java import java_home
 from tests.conftest import unavailable
 from tests.spark.kills import PIPELINES, POINTS, VICTIMS, Fault, Range
+from tests.support.length import SOAK
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = pytest.mark.spark
 
-# The long run: COMETMQ_SOAK=1 COMETMQ_SOAK_SEEDS=500. The short one has each pipeline once and each victim once.
-SEEDS = range(int(os.environ.get("COMETMQ_SOAK_SEEDS", "30"))) if os.environ.get("COMETMQ_SOAK") else (0, 4, 8)
+# The long run: COMETMQ_LENGTH=soak COMETMQ_SOAK_SEEDS=500. The short one has each pipeline once and each victim once.
+SEEDS = range(int(os.environ.get("COMETMQ_SOAK_SEEDS", "30"))) if SOAK else (0, 4, 8)
 
 
 @pytest.fixture(scope="module")

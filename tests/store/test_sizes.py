@@ -77,6 +77,7 @@ def test_settings_of_files_have_rocketmqs_defaults_and_are_read_from_its_file(tm
 
 
 @pytest.mark.mission("SK-01")
+@pytest.mark.long
 def test_the_suite_of_the_whole_store_holds_with_files_of_10_mib_and_10000_slots_and_entries() -> None:
     """The tests that open a store with the sizes of tests/support/whole_store.py, once more with these."""
     names = ("test_store.py", "test_background.py", "queues/test_consume_queue.py")

@@ -14,6 +14,7 @@ from cometmq.broker.server import Broker
 from cometmq.errors import CometError, ConfigError, NotRunning
 from cometmq.testing import Cluster, EmbeddedBroker, MovableClock, SyncCluster
 from tests.conftest import run
+from tests.support.length import by_length
 
 
 async def test_a_cluster_takes_messages_and_shows_them() -> None:
@@ -218,8 +219,8 @@ def test_clients_of_the_sync_cluster_share_its_time() -> None:
             message.ack()
 
 
-# 200 rounds take half a minute; COMETMQ_SOAK=1 runs them.
-ROUNDS = 200 if os.environ.get("COMETMQ_SOAK") else 20
+# 200 rounds take half a minute.
+ROUNDS = by_length(20, 50, 200)
 
 
 async def first_message() -> None:

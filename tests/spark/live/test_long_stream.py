@@ -3,8 +3,8 @@
     topics appear, queues grow, a broker is restarted, another is away, and at last, while the query is stopped,
     retention takes what it has not read
 
-    COMETMQ_STREAM_S=600      how long (10 s in the gate, ten minutes with COMETMQ_SOAK)
-    COMETMQ_AWAY_S=60         how long the broker is away (3 s in the gate, a minute with COMETMQ_SOAK)
+    COMETMQ_STREAM_S=600      how long (5 s; 20 s in make verify, ten minutes in make soak)
+    COMETMQ_AWAY_S=60         how long the broker is away (2 s; 5 s in make verify, a minute in make soak)
 
 What must be there is known twice: the numbers that a producer was told are stored, and the offsets that the brokers
 have. Every offset from the first on must be a row, once, but for the stretch that retention took.
@@ -26,16 +26,16 @@ import pytest
 from cometmq.errors import CometError
 from cometmq.spark.live.offsets import Positions, Queue, from_json
 from cometmq.testing import SyncCluster
+from tests.support.length import count
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.repeated]
 
-SOAK = bool(os.environ.get("COMETMQ_SOAK"))
-STREAM_S = float(os.environ.get("COMETMQ_STREAM_S", "600" if SOAK else "10"))
-AWAY_S = float(os.environ.get("COMETMQ_AWAY_S", "60" if SOAK else "3"))
+STREAM_S = count("COMETMQ_STREAM_S", 5, 20, 600)
+AWAY_S = count("COMETMQ_AWAY_S", 2, 5, 60)
 # Messages a second, of about a kilobyte.
 RATE = 300
 LIMIT_S = 120.0

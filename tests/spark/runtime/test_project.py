@@ -18,10 +18,10 @@ from cometmq.spark.runtime.java import java_home
 from cometmq.testing import SyncCluster
 from tests.conftest import unavailable
 from tests.spark.conftest import fill
+from tests.support.length import SOAK
 
 pytestmark = pytest.mark.spark
 
-SOAK = bool(os.environ.get("COMETMQ_SOAK"))
 
 
 def run(project: Path) -> str:
@@ -42,7 +42,6 @@ def numbers(project: Path) -> list[int]:
     return sorted(int(bytes(row["body"])) for row in table(project, "messages"))  # type: ignore[call-overload]
 
 
-@pytest.mark.slow
 def test_a_project_reads_a_topic_into_tables_and_writes_a_topic(
     cluster: SyncCluster, topic: str, tmp_path: Path
 ) -> None:

@@ -9,7 +9,6 @@ The same files go through `cometmq store check`, which must find something wrong
 from __future__ import annotations
 
 import logging
-import os
 import random
 import re
 import struct
@@ -24,9 +23,10 @@ from cometmq.spark.columns import COLUMNS
 from cometmq.spark.stores.partitions import StoreDirectory
 from cometmq.spark.stores.source import Reading
 from tests.support.golden import copy_golden_store, golden_messages
+from tests.support.length import by_length
 
 UNIT = struct.Struct(">qiq")
-SEEDS = range(400 if os.environ.get("COMETMQ_SOAK") else 40)
+SEEDS = range(by_length(20, 100, 400))
 OFFSETS = (1 << 62, (1 << 63) - 1, -1, -(1 << 63), 1 << 40, 1 << 20, 7, 0)
 SIZES = (0x7FFFFFFF, 0, -1, -(1 << 31), 90, 91, 1 << 30, 1)
 
