@@ -39,6 +39,7 @@ GROUPS: Final[dict[str, dict[str, tuple[str, str]]]] = {
     "tools": {
         "store": ("cometmq.cli.store", "look into a store directory: dump, check, stats, rebuild"),
         "pipeline": ("cometmq.cli.pipeline", "Spark jobs over topics, stores and archives: list, init, run"),
+        "tls": ("cometmq.cli.tls", "certificates of one's own: init, issue"),
         "doctor": ("cometmq.cli.doctor", "check this machine: ports, disk, settings, clock"),
         "mqadmin": ("cometmq.cli.mqadmin", "RocketMQ's admin commands by their own names"),
         "completion": ("cometmq.cli.completion", "completion for bash, zsh and fish"),
