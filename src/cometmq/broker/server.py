@@ -74,6 +74,7 @@ from cometmq.net.connection import Connection
 from cometmq.net.dispatch import Dispatcher
 from cometmq.net.limits import CLIENT_LIMITS, Limits
 from cometmq.net.server import Server
+from cometmq.net.tls import ClientTls, TlsSettings
 from cometmq.store.background import Background
 from cometmq.store.disk import Disk, OsDisk
 from cometmq.store.log.append import AppendRequest
@@ -127,7 +128,7 @@ class Broker:
         self.access: AccessControl = AccessControl(
             config, Path(settings.store_options.path("config")), self.clock, is_slave=settings.store_options.is_slave
         )
-        self.client: Client = Client(limits=CLIENT_LIMITS, clock=self.clock)
+        self.client: Client = Client(limits=CLIENT_LIMITS, clock=self.clock, tls=ClientTls.of_server(config))
         if self.access.signer is not None:
             self.client.add_hook(self.access.signer)
         self.topics: Topics = Topics(self._config, self.clock, self._topics_changed)
@@ -305,6 +306,7 @@ class Broker:
             dispatcher,
             limits=Limits(idle_s=self.config.idle_timeout_s),
             clock=self.clock,
+            tls=TlsSettings.of(self.config),
             events=self,
             go_away=self.config.shut_down_gracefully,
             guard=self.access.guard,

@@ -32,7 +32,7 @@ from cometmq.net.connection import Connection
 from cometmq.net.dispatch import Dispatcher, Family, Handler
 from cometmq.net.limits import CLIENT_LIMITS, Limits
 from cometmq.net.server import Server
-from cometmq.net.tls import TlsSettings
+from cometmq.net.tls import ClientTls, TlsSettings
 from cometmq.settings import SettingError
 from cometmq.wire.codes import Request
 from cometmq.wire.command import request as new_request
@@ -60,19 +60,17 @@ class NameServer:
         self._timers: dict[str, Timer] = {}
         self._telling: set[asyncio.Task[None]] = set()
         self._stopping = False
-        key_values = KeyValues(
-            config.kv_file, config.kv_bytes_max, config.kv_entries_max, config.kv_value_chars_max
-        )
+        key_values = KeyValues(config.kv_file, config.kv_bytes_max, config.kv_entries_max, config.kv_value_chars_max)
         queries = RouteQueries(settings, key_values, self._clock)
         self.state = State(settings, key_values, queries, self._clock, self._tell)
         self._route = Family("route", config.route_requests_max)
         self._default = Family("default", config.default_requests_max)
-        self._client = Client(limits=CLIENT_LIMITS, clock=self._clock)
+        self._client = Client(limits=CLIENT_LIMITS, clock=self._clock, tls=ClientTls.of_server(config))
         self._server = Server(
             self._dispatcher(self._route_handler(config)),
             limits=Limits(idle_s=config.idle_timeout_s),
             clock=self._clock,
-            tls=_tls_settings(config),
+            tls=TlsSettings.of(config),
             events=self,
             go_away=config.shut_down_gracefully,
         )
@@ -197,14 +195,3 @@ class NameServer:
             self._default.waiting,
             self._default.refused,
         )
-
-
-def _tls_settings(config: NameServerConfig) -> TlsSettings:
-    return TlsSettings(
-        mode=config.tls_mode,
-        certificate_path=config.tls_certificate_path or None,
-        key_path=config.tls_key_path or None,
-        key_password=config.tls_key_password or None,
-        trust_path=config.tls_trust_path or None,
-        client_auth=config.tls_client_auth,
-    )

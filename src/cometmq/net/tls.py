@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cometmq.clock import Clock, Timer
+from cometmq.config import ServerConfig
 from cometmq.errors import CometError, ConfigError, WireError
 
 logger = logging.getLogger(__name__)
@@ -52,6 +53,17 @@ class TlsSettings:
     key_password: str | None = field(default=None, repr=False)
     trust_path: str | None = None
     client_auth: str = "none"
+
+    @classmethod
+    def of(cls, config: ServerConfig) -> "TlsSettings":
+        return cls(
+            mode=config.tls_mode,
+            certificate_path=config.tls_certificate_path or None,
+            key_path=config.tls_key_path or None,
+            key_password=config.tls_key_password or None,
+            trust_path=config.tls_trust_path or None,
+            client_auth=config.tls_client_auth,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +98,22 @@ class ClientTls:
             key_password=settings.get("tls.client.keyPassword") or None,
             check_name=_flag(settings, "tls.client.checkName", default=True),
             server_name=settings.get("tls.client.serverName") or None,
+        )
+
+    @classmethod
+    def of_server(cls, config: ServerConfig) -> "ClientTls | None":
+        """What a server dials other servers with. Unless `tls.enable` says otherwise it does as it demands itself."""
+        is_enabled = config.tls_outgoing or str(config.tls_mode == ENFORCING).lower()
+        if is_enabled == "false":
+            return None
+        return cls(
+            verify=config.tls_outgoing_verified,
+            trust_path=config.tls_outgoing_trust_path or None,
+            certificate_path=config.tls_outgoing_certificate_path or None,
+            key_path=config.tls_outgoing_key_path or None,
+            key_password=config.tls_outgoing_key_password or None,
+            check_name=config.tls_outgoing_name_checked,
+            server_name=config.tls_outgoing_server_name or None,
         )
 
 
