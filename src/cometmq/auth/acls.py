@@ -60,15 +60,7 @@ class Acls:
     # Requests 3006 to 3010
 
     def merge(self, name: str, policies: Iterable[AclPolicy]) -> None:
-        acl = self.of(name)
-        custom, default = acl.custom, acl.default
-        for policy in policies:
-            entries = read_entries(policy)
-            if read_policy_type(policy.policy_type) is PolicyType.CUSTOM:
-                custom = _merged(custom, entries)
-            else:
-                default = _merged(default, entries)
-        self.put(name, Acl(custom, default))
+        self.put(name, merged(self.of(name), policies))
 
     def delete(self, name: str, resource: Resource | None, policy: PolicyType = PolicyType.CUSTOM) -> None:
         """Entries of this resource; everything if there is none. What is empty then disappears."""
@@ -203,6 +195,22 @@ def info_of(name: str, acl: Acl, resource_part: str = "") -> AclInfo:
     return AclInfo(policies=policies, subject=SUBJECT_PREFIX + name)
 
 
+def acl_of(info: AclInfo) -> Acl:
+    """As another server shows it."""
+    return merged(NO_ACL, info.policies or ())
+
+
+def merged(acl: Acl, policies: Iterable[AclPolicy]) -> Acl:
+    custom, default = acl.custom, acl.default
+    for policy in policies:
+        entries = read_entries(policy)
+        if read_policy_type(policy.policy_type) is PolicyType.CUSTOM:
+            custom = _replaced(custom, entries)
+        else:
+            default = _replaced(default, entries)
+    return Acl(custom, default)
+
+
 def _info(entry: Entry) -> PolicyEntry:
     return PolicyEntry(
         actions=[action.value for action in Action if action in entry.actions],
@@ -212,7 +220,7 @@ def _info(entry: Entry) -> PolicyEntry:
     )
 
 
-def _merged(entries: tuple[Entry, ...], more: tuple[Entry, ...]) -> tuple[Entry, ...]:
+def _replaced(entries: tuple[Entry, ...], more: tuple[Entry, ...]) -> tuple[Entry, ...]:
     by_resource = {entry.resource: entry for entry in entries}
     by_resource.update((entry.resource, entry) for entry in more)
     return tuple(by_resource.values())

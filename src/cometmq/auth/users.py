@@ -170,6 +170,12 @@ class Users:
         self.table = {row.name: _user(row) for row in file.users}
 
 
+def user_of(info: UserInfo) -> User:
+    """As another server shows it; without a password, it has an empty one."""
+    is_enabled = not _is(info.user_status, DISABLED)
+    return User(info.username or "", info.password or "", _is(info.user_type, SUPER), is_enabled)
+
+
 def check_name(name: str) -> None:
     if len(name) > NAME_CHARS_MAX or not _NAME.fullmatch(name):
         raise RequestError(

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+from cometmq.auth.startup import read_signer
 from cometmq.clock import Clock, SystemClock, Timer
 from cometmq.config import NameServerConfig
 from cometmq.errors import CallError
@@ -66,6 +67,9 @@ class NameServer:
         self._route = Family("route", config.route_requests_max)
         self._default = Family("default", config.default_requests_max)
         self._client = Client(limits=CLIENT_LIMITS, clock=self._clock, tls=ClientTls.of_server(config))
+        signer = read_signer(config)
+        if signer is not None:
+            self._client.add_hook(signer)
         self._server = Server(
             self._dispatcher(self._route_handler(config)),
             limits=Limits(idle_s=config.idle_timeout_s),

@@ -13,9 +13,8 @@ from cometmq.broker.server import FAST_PORT_BELOW, Broker
 from cometmq.clock import ManualClock
 from cometmq.errors import CometError
 from cometmq.net.tls import WATCH_S, ClientTls, client_context
-from tests.broker.access.test_control import SECURED
 from tests.nameserver.support import nameserver
-from tests.support.access import signed_peer
+from tests.support.access import SECURED, signed_peer
 from tests.support.brokers import add_topic, broker_settings, running_broker, send_request, until_routed
 from tests.support.certificates import authority, pair
 from tests.support.net import RawPeer
@@ -102,7 +101,7 @@ async def test_enforcing_without_a_certificate_does_not_start(
 
 async def test_a_broker_registers_with_an_enforcing_name_server_that_it_trusts(tmp_path: Path) -> None:
     own = files(tmp_path)
-    texts = {key.replace(".", "_"): value for key, value in own.items()}
+    texts = {key.replace(".", "_"): str(value) for key, value in own.items()}
     trust = str(tmp_path / "trust.pem")
     async with nameserver(tmp_path, tls_server_mode="enforcing", **texts) as names:
         outgoing = {"namesrvAddr": names.address, "tls.enable": True, "tls.client.trustCertPath": trust}

@@ -8,6 +8,8 @@
     45        progress of delay levels      when the log is there
     61        timer messages that wait      at once, a figure only
     60        progress of timers            when the log is there
+    3005      users                         at once, if access control is on and the servers have credentials
+    3010      policies                      the same
 
 A topic that nobody here knows yet is made when the log brings its first message: should the master die before it has
 said how the topic is, its messages can be read. What the master then says replaces it.
@@ -31,6 +33,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
+from cometmq.broker.access.copies import Copies
 from cometmq.broker.periodic import Periods
 from cometmq.broker.tables.rebuild import rebuilt_topic
 from cometmq.errors import CometError, RequestError
@@ -102,6 +105,7 @@ class Following:
         self._everything_s: float = NEVER_S
         self._progress_s: float = NEVER_S
         self._log_failures = ThinnedLog(logger, broker.clock)
+        self._copies = Copies(broker.access, self.call)
 
     def start(self) -> None:
         """From now on, if a master is known; else when one is found."""
@@ -181,7 +185,8 @@ class Following:
 
     def _all(self) -> list[Part]:
         counts: list[Part] = [self._timer_counts] if self._broker.config.timer_wheel_enabled else []
-        return [self._topics, self._groups, self._request_modes, self._offsets, self._delays, *counts, *self._some()]
+        tables: list[Part] = [self._topics, self._groups, self._request_modes, self._offsets, self._delays]
+        return [*tables, *self._copies.parts(), *counts, *self._some()]
 
     async def _ask(self, master: str, parts: list[Part]) -> bool:
         """Each part by itself: what one master does not have, another part of it may. Whether all went well."""
