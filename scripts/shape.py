@@ -25,6 +25,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -243,9 +244,11 @@ async def journey() -> list[str]:
             with tracer.filling(seen):
                 await deliver()
                 await app.stop()
-        await asyncio.to_thread(read_batch, cluster.namesrv)
-        with tracer.installed(), tracer.filling(seen):
-            await asyncio.to_thread(read_batch, cluster.namesrv)
+        loop = asyncio.get_running_loop()
+        with ThreadPoolExecutor() as before, ThreadPoolExecutor() as traced:
+            await loop.run_in_executor(before, read_batch, cluster.namesrv)
+            with tracer.installed(), tracer.filling(seen):
+                await loop.run_in_executor(traced, read_batch, cluster.namesrv)
     return [str(Path(name).relative_to(SOURCE)) for name in seen.files]
 
 

@@ -1,4 +1,4 @@
-"""docs/journey.md says where things are and what is bounded; both must be so."""
+"""docs/journey.md says which way a message takes and what is bounded; both must be so."""
 
 import re
 from pathlib import Path
@@ -7,9 +7,13 @@ from cometmq.broker.admission import FAMILIES
 from cometmq.broker.config import BrokerConfig
 from cometmq.config import NameServerConfig
 from cometmq.settings import settings_of
+from scripts.shape import journey
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 JOURNEY = (DOCS / "journey.md").read_text(encoding="utf-8")
+
+# Entered for a function or two.
+FOLDERS_IN_PASSING = {"spark/stores"}
 
 
 def keys(kind: type) -> dict[str, str]:
@@ -20,6 +24,24 @@ def test_every_link_of_the_journey_leads_to_a_file() -> None:
     links = re.findall(r"\]\(([^)]+)\)", JOURNEY)
     assert len(links) > 15
     assert [link for link in links if not (DOCS / link).exists()] == []
+
+
+async def test_the_journey_is_the_way_that_a_message_takes() -> None:
+    walk, _, _ = JOURNEY.partition("## What is bounded")
+    told = list(dict.fromkeys(re.findall(r"\(\.\./src/cometmq/([^)]+)\)", walk)))
+    entered = await journey()
+    assert [file for file in told if file in entered] == [file for file in entered if file in told]
+    # Of the ways that this message does not take, the page names only these.
+    assert {file for file in told if file not in entered} == {
+        "broker/cold_pages.py",
+        "broker/delayed/levels.py",
+        "broker/routes.py",
+        "broker/tables/saving.py",
+        "broker/transactions/half.py",
+        "store/log/flush.py",
+    }
+    folders = {file.rpartition("/")[0] for file in entered}
+    assert folders - {file.rpartition("/")[0] for file in told} == FOLDERS_IN_PASSING
 
 
 def test_the_journey_names_the_bound_and_the_wait_of_every_family() -> None:
