@@ -13,6 +13,7 @@ def test_a_text_is_itself_and_a_file_gives_its_first_line(tmp_path: Path) -> Non
     file.write_text("marker-secret\r\nsecond line\n")
     assert read_secret("--secret-key", "plain") == "plain"
     assert read_secret("--secret-key", f"@{file}") == "marker-secret"
+    assert read_secret("initAuthenticationUser", f"@{file}", whole=True) == "marker-secret\r\nsecond line"
 
 
 @pytest.mark.parametrize(

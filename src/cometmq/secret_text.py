@@ -1,6 +1,7 @@
 """Secrets that people give a program: as they are, or `@FILE`, so that they stay out of process lists and histories.
 
-A file has the secret on its first line. What cannot be read is an error that names the file, never its content.
+A file has the secret on its first line; JSON may take all of it. What cannot be read is an error that names the file,
+never its content.
 """
 
 from pathlib import Path
@@ -12,8 +13,8 @@ FILE_MARK: Final = "@"
 FILE_BYTES_MAX: Final = 65_536
 
 
-def read_secret(name: str, text: str) -> str:
-    """`name` is the option or setting that has this text, for errors."""
+def read_secret(name: str, text: str, *, whole: bool = False) -> str:
+    """`name` is the option or setting that has this text, for errors. `whole`: all lines of a file, not the first."""
     if not text.startswith(FILE_MARK):
         return text
     path = Path(text.removeprefix(FILE_MARK)).expanduser()
@@ -25,9 +26,10 @@ def read_secret(name: str, text: str) -> str:
     if len(content) > FILE_BYTES_MAX:
         raise ConfigError(f"{name}: {path} has more than {FILE_BYTES_MAX} bytes: a secret on its first line is needed")
     try:
-        line = content.decode().partition("\n")[0].strip()
+        decoded = content.decode()
     except UnicodeDecodeError:
         raise ConfigError(f"{name}: {path} is not text: it must have a secret on its first line") from None
-    if not line:
+    secret = (decoded if whole else decoded.partition("\n")[0]).strip()
+    if not secret:
         raise ConfigError(f"{name}: {path} has an empty first line: it must have a secret there")
-    return line
+    return secret

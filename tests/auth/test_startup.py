@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -50,6 +51,16 @@ def test_rocketmqs_own_class_names_are_accepted() -> None:
     assert (rules.authentication, rules.authorization) == (True, True)
     assert rules.unauthenticated_codes == frozenset((34, 105))
     assert rules.unauthorized_codes == frozenset((361,))
+
+
+def test_a_user_may_be_in_a_file_that_the_setting_names(tmp_path: Path) -> None:
+    (tmp_path / "first.json").write_text(ROOT.replace(",", ",\n"))
+    config = ServerConfig(init_authentication_user=f"@{tmp_path}/first.json", inner_credentials=f"@{tmp_path}/none")
+    user = startup.read_init_user(config)
+    assert user is not None
+    assert (user.username, user.password) == ("root", "marker-password")
+    with pytest.raises(ConfigError, match="innerClientAuthenticationCredentials: cannot read"):
+        startup.read_inner_credentials(config)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@
     innerClientAuthenticationCredentials   {"accessKey":"...","secretKey":"..."}   a Super user that servers sign as
 
 Both are created if their name is unknown; a user that is there is never overwritten, so a changed password survives.
+Their values may be `@FILE`, so that they stay out of process lists: the file is read, the setting stays as it is.
 Each refusal is one ConfigError that names the setting and the cure and shows no secret. What works but leaves a door
 open is a warning.
 """
@@ -22,6 +23,7 @@ from cometmq.auth.sources import Block, is_in, parse_address, parse_block
 from cometmq.auth.users import User, Users
 from cometmq.config import ServerConfig
 from cometmq.errors import ConfigError
+from cometmq.secret_text import read_secret
 from cometmq.wire.codes import Request
 
 PROVIDERS: Final = {
@@ -120,7 +122,8 @@ def read_init_user(config: ServerConfig) -> InitUser | None:
     if not config.init_authentication_user:
         return None
     try:
-        user = msgspec.json.decode(config.init_authentication_user, type=InitUser)
+        text = read_secret("initAuthenticationUser", config.init_authentication_user, whole=True)
+        user = msgspec.json.decode(text, type=InitUser)
     except msgspec.DecodeError:
         user = InitUser("", "")
     if not user.username.strip() or not user.password.strip():
@@ -134,7 +137,8 @@ def read_inner_credentials(config: ServerConfig) -> InnerCredentials | None:
     if not config.inner_credentials:
         return None
     try:
-        credentials = msgspec.json.decode(config.inner_credentials, type=InnerCredentials)
+        text = read_secret("innerClientAuthenticationCredentials", config.inner_credentials, whole=True)
+        credentials = msgspec.json.decode(text, type=InnerCredentials)
     except msgspec.DecodeError:
         credentials = InnerCredentials("", "")
     if not credentials.access_key.strip() or not credentials.secret_key.strip():

@@ -4,17 +4,42 @@ When both serve, one line goes to stdout:
 
     ready namesrv=127.0.0.1:9876 broker=127.0.0.1:10911
 
+With `--secure` the broker checks who sends a request and what it may do. The first start makes a Super user `admin` and
+shows its password once; later starts keep the users that there are. TLS settings are for both servers.
+
 Exit codes: see `serving`.
 """
 
 import argparse
+import json
 import os
 import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 from cometmq.cli.context import DEFAULT_NAMESRV
 from cometmq.cli.shared import serving
+from cometmq.cli.shared.passwords import generated
 from cometmq.errors import CometError
+
+FIRST_USER: Final = "admin"
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What `--secure` adds to the settings, and the user that was made just now, if one was."""
+
+    settings: dict[str, str] = field(default_factory=dict, repr=False)
+    password: str | None = field(default=None, repr=False)
+
+    @property
+    def keys(self) -> tuple[str, str] | tuple[()]:
+        return (FIRST_USER, self.password) if self.password is not None else ()
+
+
+NO_ACCESS: Final = Access()
 
 
 def main(argv: list[str]) -> int:
@@ -40,6 +65,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--broker-port", metavar="PORT", type=serving.port, default=10911, help="0 is any")
     parser.add_argument("-c", "--config", metavar="FILE", help="settings of the broker, as RocketMQ's broker.conf")
     parser.add_argument("--set", metavar="KEY=VALUE", type=serving.key_and_value, action="append", default=[])
+    parser.add_argument("--secure", action="store_true", help="ask who is there; the first start makes a user admin")
     parser.add_argument("--hello", action="store_true", help="send a first message and say what to try next")
     parser.add_argument("--log-level", choices=serving.LOG_LEVELS, default="warning")
     return parser
@@ -48,6 +74,7 @@ def _parser() -> argparse.ArgumentParser:
 async def _serve(options: argparse.Namespace) -> int:
     from cometmq.broker.admin import settings as broker_live
     from cometmq.broker.server import Broker
+    from cometmq.client.cluster.credentials import configured
     from cometmq.nameserver import settings as nameserver_live
     from cometmq.nameserver.server import NameServer
 
@@ -56,8 +83,9 @@ async def _serve(options: argparse.Namespace) -> int:
     stopping = serving.stop_signal()
     data = Path(options.data)
     try:
-        texts = serving.read_settings(options.config) if options.config else {}
-        name_server = NameServer(nameserver_live.load(_name_server_texts(options, data)))
+        given = (serving.read_settings(options.config) if options.config else {}) | dict(options.set)
+        access = first_access(given, data) if options.secure else NO_ACCESS
+        name_server = NameServer(nameserver_live.load(_name_server_texts(options, data) | _tls_texts(given)))
         await name_server.start()
     except CometError as error:
         return serving.fail("up", serving.exit_code_of(error), error)
@@ -68,15 +96,19 @@ async def _serve(options: argparse.Namespace) -> int:
             "listenPort": str(options.broker_port),
             "namesrvAddr": name_server.address,
         }
-        broker = Broker(broker_live.load(texts | own | dict(options.set)))
+        broker = Broker(broker_live.load(access.settings | given | own | dict(options.set)))
         await broker.start()
     except (CometError, OSError) as error:
         await name_server.stop()
         return serving.fail("up", serving.exit_code_of(error), error)
     serving.say_ready(f"ready namesrv={name_server.address} broker={broker.address}")
+    if options.secure:
+        _say_access(access, name_server.address)
+    elif _users_file(data).exists() and not broker.config.authentication_enabled:
+        print("cometmq up: there are users, but anybody may do anything: add --secure", file=sys.stderr, flush=True)
     failed = False
-    if options.hello:
-        failed = not await _show(name_server.address, broker.address, data)
+    if options.hello and (not options.secure or access.keys or configured(None, None) is not None):
+        failed = not await _show(name_server.address, broker.address, data, access)
     if not failed:
         await stopping.wait()
     await serving.stop(broker)
@@ -84,14 +116,14 @@ async def _serve(options: argparse.Namespace) -> int:
     return 1 if failed else serving.end("up", broker.store.failure)
 
 
-async def _show(name_server: str, broker: str, data: Path) -> bool:
+async def _show(name_server: str, broker: str, data: Path, access: Access) -> bool:
     """For people, on stderr: stdout has the ready line only."""
     from cometmq.build_info import build_info
     from cometmq.cli.shared import self_test
 
     build = build_info()
     try:
-        proof = await self_test.say_hello(name_server)
+        proof = await self_test.say_hello(name_server, *access.keys)
     except CometError as error:
         serving.fail("up", 1, f"the first message did not come back: {error}")
         return False
@@ -113,6 +145,46 @@ async def _show(name_server: str, broker: str, data: Path) -> bool:
     )
     print("\n".join(lines), file=sys.stderr, flush=True)
     return True
+
+
+def first_access(given: Mapping[str, str], data: Path) -> Access:
+    """A first user where there is none and the settings name none."""
+    switches = {"authenticationEnabled": "true", "authorizationEnabled": "true"}
+    if given.get("initAuthenticationUser") or _users_file(data).exists():
+        return Access(switches)
+    password = generated()
+    user = json.dumps({"username": FIRST_USER, "password": password})
+    return Access(switches | {"initAuthenticationUser": user}, password)
+
+
+def _users_file(data: Path) -> Path:
+    return data / "store" / "config" / "users.json"
+
+
+def _say_access(access: Access, name_server: str) -> None:
+    if access.password is None:
+        lines = [
+            "  access        on, for the users that there are (cometmq user list)",
+            "  no password?  --set initAuthenticationUser=@FILE makes another Super user; the file has",
+            '                {"username":"...","password":"..."}',
+        ]
+    else:
+        lines = [
+            "  access        on: who sends a request signs it, and may do what it was granted",
+            f"  first user    {FIRST_USER}, a Super user",
+            f"  password      {access.password}     shown this once: put it into a file of yours, then",
+            f"                cometmq context add local --namesrv {name_server} --access-key {FIRST_USER} "
+            "--secret-key @FILE --use",
+            "                cometmq user create shop",
+            "                cometmq acl grant shop 'Topic:orders_*' Pub --yes",
+            "  settings      authenticationEnabled=true and authorizationEnabled=true in broker.conf do the same",
+        ]
+    print("\n".join(lines), file=sys.stderr, flush=True)
+
+
+def _tls_texts(given: Mapping[str, str]) -> dict[str, str]:
+    """The name server is as open or closed as the broker."""
+    return {key: text for key, text in given.items() if key.startswith("tls.")}
 
 
 def _name_server_texts(options: argparse.Namespace, data: Path) -> dict[str, str]:

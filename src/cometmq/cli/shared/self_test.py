@@ -6,6 +6,8 @@
 import time
 from typing import Final
 
+from cometmq.auth.signer import Signer
+from cometmq.client.cluster.credentials import configured
 from cometmq.errors import CometError
 from cometmq.memory import resident_bytes
 from cometmq.net.client import Client
@@ -22,9 +24,12 @@ LIMIT_S: Final = 3.0
 FLAG_SUBSCRIPTION: Final = 4
 
 
-async def say_hello(name_server: str) -> str:
-    """Send and receive one message by way of the name server; says how long it took. CometError if it failed."""
-    client = Client()
+async def say_hello(name_server: str, access_key: str = "", secret_key: str = "") -> str:
+    """Send and receive one message by way of the name server; says how long it took. CometError if it failed.
+
+    Without keys those of the environment are taken, if there are any."""
+    keys = configured(access_key or None, secret_key or None)
+    client = Client(hooks=[Signer(keys.access_key, keys.secret_key, keys.security_token)] if keys is not None else [])
     try:
         began_s = time.perf_counter()
         broker = await _find_broker(client, name_server)

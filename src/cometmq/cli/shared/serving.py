@@ -19,7 +19,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from cometmq.errors import StoreError, WireError
+from cometmq.errors import ConfigError, StoreError, WireError
 from cometmq.log_lines import write_one_line_an_event
 from cometmq.wire import java_properties
 
@@ -71,7 +71,8 @@ def set_up_logging(level: str) -> None:
 
 
 def exit_code_of(error: Exception) -> int:
-    return EXIT_ADDRESS if isinstance(error.__cause__, OSError) and not isinstance(error, StoreError) else EXIT_SETTINGS
+    is_file = isinstance(error, StoreError | ConfigError)
+    return EXIT_ADDRESS if isinstance(error.__cause__, OSError) and not is_file else EXIT_SETTINGS
 
 
 def end(command: str, failure: OSError | None) -> int:
