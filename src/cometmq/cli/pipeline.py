@@ -17,7 +17,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from cometmq.cli.context import resolve
+from cometmq.cli.context import Target, resolve
 from cometmq.cli.shared import output
 from cometmq.cli.shared.arguments import Verb, run_noun
 from cometmq.errors import ConfigError
@@ -110,7 +110,10 @@ def _arguments(name: str, job: Any, settings: dict[str, Any], options: argparse.
     known = [key for key, one in parameters.items() if one.kind is one.KEYWORD_ONLY]
     takes_more = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
     if "namesrv" in known:
-        settings.setdefault("namesrv", resolve(options).namesrv)
+        target = resolve(options)
+        settings.setdefault("namesrv", target.namesrv)
+        if takes_more:
+            settings = {**_connection(target), **settings}
     missing = [key for key in known if parameters[key].default is inspect.Parameter.empty and key not in settings]
     if missing:
         needed = ", ".join(f"{key}=..." for key in missing)
@@ -119,6 +122,16 @@ def _arguments(name: str, job: Any, settings: dict[str, Any], options: argparse.
     if unknown and not takes_more:
         raise ConfigError(f"pipeline {name} has no {', '.join(unknown)}; it takes {', '.join(known)}")
     return {key: _value(key, value, types_of.get(key, str)) for key, value in settings.items()}
+
+
+def _connection(target: Target) -> dict[str, str]:
+    """Keys and TLS of the command line, environment or context, as options of the formats."""
+    tls = target.tls
+    found = {"accessKey": target.access_key, "secretKey": target.secret_key}
+    if tls is not None:
+        found |= {"tls": "true", "tlsTrust": tls.ca, "tlsName": tls.name, "tlsCert": tls.cert, "tlsKey": tls.key}
+        found["tlsVerify"] = "false" if tls.insecure else None
+    return {name: value for name, value in found.items() if value}
 
 
 def _value(key: str, value: Any, wanted: Any) -> Any:

@@ -9,7 +9,9 @@ import pytest
 
 from cometmq.cli import pipeline
 from cometmq.cli.shared.arguments import noun_parser
+from cometmq.errors import ConfigError
 from cometmq.spark import pipelines
+from cometmq.spark.pipelines.steps import only_connection
 
 FILES = {
     "rebuild": 'store = "/s"\nindex = false\nqueue_file_units = 300000\n',
@@ -40,3 +42,21 @@ def test_settings_of_a_file_become_what_the_pipeline_takes(name: str, tmp_path: 
     assert ("namesrv" in bound.arguments) == (name != "rebuild")
     told = {key: value for key, value in bound.arguments.items() if key in settings and key != "namesrv"}
     assert told == {key: settings[key] for key in told}
+
+
+@pytest.mark.parametrize("name", sorted(set(FILES) - {"audit", "rebuild"}))
+def test_keys_and_tls_of_the_command_go_to_the_cluster(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "job.toml"
+    path.write_text(f'pipeline = "{name}"\n{FILES[name]}')
+    flags = ["--namesrv", "h:1", "--access-key", "ak", "--secret-key", "sk", "--tls-ca", "ca.pem", "--tls-insecure"]
+    options = noun_parser("pipeline", "", pipeline.VERBS).parse_args(["run", str(path), *flags])
+    _, settings = pipeline._settings(options)
+    arguments = pipeline._arguments(name, getattr(pipelines, name), settings, options)
+    wanted = {"accessKey": "ak", "secretKey": "sk", "tls": "true", "tlsTrust": "ca.pem", "tlsVerify": "false"}
+    assert {key: arguments[key] for key in wanted} == wanted
+
+
+def test_a_misspelt_setting_does_not_pass_for_an_option_of_the_cluster() -> None:
+    assert only_connection("schema", {"secretKey": "sk", "TLS": "true"}) == {"secretKey": "sk", "TLS": "true"}
+    with pytest.raises(ConfigError, match="pipeline schema has no sampel"):
+        only_connection("schema", {"sampel": "0.5"})

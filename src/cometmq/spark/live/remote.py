@@ -17,12 +17,14 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any, Final, NamedTuple, TypeVar
 
+from cometmq.client.cluster.credentials import Credentials, configured
 from cometmq.client.cluster.instance import Instance
 from cometmq.client.cluster.namespaces import strip, wrap
 from cometmq.client.cluster.refusals import refused
 from cometmq.client.options import ClientOptions
 from cometmq.errors import BrokerError, BrokerUnknown, CallError, CometError, ConfigError, NoRoute
 from cometmq.net.tls import ClientTls
+from cometmq.secret_text import read_secret
 from cometmq.spark.live.offsets import Positions, Queue
 from cometmq.spark.options import Options
 from cometmq.wire import java_properties
@@ -37,6 +39,7 @@ CONNECTION_OPTIONS: Final[dict[str, str | None]] = {
     "namesrvAddr": None,
     "accessKey": None,
     "secretKey": None,
+    "securityToken": None,
     "tls": "false",
     "tlsTrust": None,
     "tlsVerify": "true",
@@ -90,8 +93,7 @@ class Connection(NamedTuple):
     """What it takes to reach a cluster; hashable, so that it can be the key of a client."""
 
     namesrv: str
-    access_key: str | None
-    secret_key: str | None
+    credentials: Credentials | None
     tls: ClientTls | None
     namespace: str | None
     timeout_s: float
@@ -101,8 +103,7 @@ class Connection(NamedTuple):
     def of(cls, options: Options) -> Connection:
         return cls(
             options.text("namesrvAddr", "the name server, host:port;host:port"),
-            options.get("accessKey"),
-            options.get("secretKey"),
+            _credentials(options),
             _tls(options),
             options.get("namespace"),
             options.number("pullTimeoutMs", 1) / 1000,
@@ -110,14 +111,25 @@ class Connection(NamedTuple):
         )
 
     def client_options(self) -> ClientOptions:
+        keys = self.credentials
         return ClientOptions(
             namesrv=self.namesrv,
-            access_key=self.access_key,
-            secret_key=self.secret_key,
+            access_key=keys.access_key if keys is not None else None,
+            secret_key=keys.secret_key if keys is not None else None,
+            security_token=keys.security_token if keys is not None else None,
             namespace=self.namespace,
             tls=self.tls,
             binary_headers=True,
         )
+
+
+def _credentials(options: Options) -> Credentials | None:
+    """Each may be `@FILE`, and without them the environment is asked: both where this runs, so on executors too."""
+    given = {name: options.get(name) for name in ("accessKey", "secretKey", "securityToken")}
+    if bool(given["accessKey"]) != bool(given["secretKey"]):
+        raise ConfigError("accessKey and secretKey belong together: give both or neither")
+    read = {name: read_secret(f"option {name}", text) if text else None for name, text in given.items()}
+    return configured(read["accessKey"], read["secretKey"], read["securityToken"])
 
 
 def _tls(options: Options) -> ClientTls | None:
@@ -128,7 +140,7 @@ def _tls(options: Options) -> ClientTls | None:
         trust_path=options.get("tlsTrust"),
         certificate_path=options.get("tlsCert"),
         key_path=options.get("tlsKey"),
-        key_password=options.get("tlsKeyPassword"),
+        key_password=read_secret("option tlsKeyPassword", options.get("tlsKeyPassword") or "") or None,
         server_name=options.get("tlsName"),
     )
 
@@ -385,8 +397,6 @@ _lock = threading.Lock()
 def remote(options: Options) -> Remote:
     """The client of this process for these options."""
     connection = Connection.of(options)
-    if connection.access_key and not connection.secret_key:
-        raise ConfigError("accessKey and secretKey belong together: give both or neither")
     key = (os.getpid(), connection)
     with _lock:
         found = _remotes.get(key)

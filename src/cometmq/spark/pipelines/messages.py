@@ -18,8 +18,10 @@ def messages(
     namesrv: str | None = None,
     root: str | None = None,
     store: str | None = None,
+    **source: str,
 ) -> DataFrame:
-    """These columns of all messages of the topics: of the archive `root`, else the stores, else the cluster."""
+    """These columns of all messages of the topics: of the archive `root`, else the stores, else the cluster, of which
+    `source` are further options (keys, TLS)."""
     if root and store:
         raise ConfigError("give one of root= (an archive) and store= (store directories)")
     common = {"subscribe": topics, "columns": columns}
@@ -29,4 +31,5 @@ def messages(
         return spark.read.format("cometmq_store").options(**common).load(store)
     if not namesrv:
         raise ConfigError("say where the messages are: namesrv=HOST:PORT, root=ARCHIVE or store=DIRECTORY")
-    return spark.read.format("cometmq").options(**common, namesrvAddr=namesrv, startingOffsets="earliest").load()
+    live = {**source, **common, "namesrvAddr": namesrv, "startingOffsets": "earliest"}
+    return spark.read.format("cometmq").options(**live).load()

@@ -19,7 +19,7 @@ from cometmq.errors import ConfigError
 from cometmq.spark.bodies import Drift, Profile, drift, read_schema, write_schema
 from cometmq.spark.pipelines.messages import messages
 from cometmq.spark.pipelines.progress import progress, tasks
-from cometmq.spark.pipelines.steps import Summary
+from cometmq.spark.pipelines.steps import Summary, only_connection
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,12 +38,15 @@ def schema(
     store: str | None = None,
     sample: float = 1.0,
     by_day: bool = False,
+    **source: str,
 ) -> tuple[Summary, list[Drift]]:
-    """`out` is the schema file; topics that it has and `topics` does not name stay. `sample`: share of messages."""
+    """`out` is the schema file; topics that it has and `topics` does not name stay. `sample`: share of messages.
+    `source`: further options of the cluster (keys, TLS)."""
     if not 0 < sample <= 1:
         raise ConfigError(f"sample={sample}: give a share above 0, and 1 at most")
+    given = only_connection("schema", source)
     columns = "topic,storeTimestamp,body"
-    frame = messages(spark, topics=topics, columns=columns, namesrv=namesrv, root=root, store=store)
+    frame = messages(spark, topics=topics, columns=columns, namesrv=namesrv, root=root, store=store, **given)
     if sample < 1:
         frame = frame.sample(fraction=sample, seed=1)
     with progress("schema") as tell, tasks(spark, tell):

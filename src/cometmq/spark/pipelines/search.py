@@ -28,7 +28,7 @@ from cometmq.names import place_below
 from cometmq.spark.columns import chosen
 from cometmq.spark.lake.archive import Lake
 from cometmq.spark.pipelines.progress import progress, tasks
-from cometmq.spark.pipelines.steps import Summary
+from cometmq.spark.pipelines.steps import Summary, only_connection
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -122,8 +122,11 @@ def search(
     end: str | None = None,
     limit: int = 100,
     remember: bool = True,
+    **source: str,
 ) -> tuple[Summary, list[Hit]]:
-    """`start` and `end` (not included): 2026-03-01, 2026-03-01T12:00 (UTC), or ms since 1970; by store time."""
+    """`start` and `end` (not included): 2026-03-01, 2026-03-01T12:00 (UTC), or ms since 1970; by store time. `source`:
+    further options of the cluster (keys, TLS)."""
+    given = only_connection("search", source)
     wanted = Wanted(key, tag, id, text, moment_ms(start), moment_ms(end), limit)
     if not (root or store or live):
         raise ConfigError("say where to search: root=ARCHIVE, store=DIRECTORY, live=true, or several of them")
@@ -137,7 +140,7 @@ def search(
     if store:
         frames.append(_store(spark, store, names, wanted))
     if live:
-        frames.append(_live(spark, namesrv, names, wanted))
+        frames.append(_live(spark, namesrv, names, wanted, given))
     with progress("search") as tell, tasks(spark, tell):
         rows = [row for frame in frames for row in frame.collect()]
     pruned = [row["pruned"] for row in rows if row["pruned"] is not None]
@@ -220,10 +223,12 @@ def _store(spark: SparkSession, store: str, topics: list[str], wanted: Wanted) -
     return spark.createDataFrame(rows, ddl).repartition(parts).mapInArrow(_InStores(stores, wanted), HITS_DDL)
 
 
-def _live(spark: SparkSession, namesrv: str | None, topics: list[str], wanted: Wanted) -> DataFrame:
+def _live(
+    spark: SparkSession, namesrv: str | None, topics: list[str], wanted: Wanted, source: dict[str, str]
+) -> DataFrame:
     if not namesrv or not topics:
         raise ConfigError("live=true needs namesrv=HOST:PORT and topics=...")
-    options = {"namesrvAddr": namesrv, "subscribe": ",".join(topics), "startingOffsets": "earliest"}
+    options = {**source, "namesrvAddr": namesrv, "subscribe": ",".join(topics), "startingOffsets": "earliest"}
     if wanted.start_ms is not None:
         options |= {"startingTimestamp": str(wanted.start_ms), "startingOffsetsByTimestampStrategy": "latest"}
         options.pop("startingOffsets")

@@ -34,7 +34,7 @@ from cometmq.spark.bodies import quoted, read_schema
 from cometmq.spark.live.rows import SINK_COLUMNS
 from cometmq.spark.parsed import COLUMNS, fields_of, unfit_of
 from cometmq.spark.pipelines.progress import Tell, progress, tasks
-from cometmq.spark.pipelines.steps import Summary, at
+from cometmq.spark.pipelines.steps import Summary, at, connection
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -63,14 +63,16 @@ def sql(
     run: str = "sql",
     **sink: str,
 ) -> Summary:
-    """`sql` is the text, or the name of a file that ends in .sql. `sink`: further options of the sink."""
+    """`sql` is the text, or the name of a file that ends in .sql. `sink`: further options of the sink;
+    those about the cluster (keys, TLS) are the sources', too."""
     for topic in (to, bad_to):
         if topic is not None and (fault := topic_fault(topic)) is not None:
             raise ConfigError(fault)
     text = Path(sql).read_text() if sql.endswith(".sql") else sql
     schemas = {topic: one["ddl"] for topic, one in read_schema(schema).items()} if schema else {}
     target = {"namesrvAddr": namesrv, "delivery": delivery, **({"topic": to} if to else {}), **sink}
-    job = _Job(spark, namesrv, view_names(topics), view_names(lookups or ""), schemas, starting)
+    source = {**connection(sink), "namesrvAddr": namesrv}
+    job = _Job(spark, source, view_names(topics), view_names(lookups or ""), schemas, starting)
     try:
         if batch:
             return job.run_batch(text, target, bad_to, Path(checkpoint), run)
@@ -96,7 +98,7 @@ class _Job:
     def __init__(
         self,
         spark: SparkSession,
-        namesrv: str,
+        source: dict[str, str],
         topics: dict[str, str],
         lookups: dict[str, str],
         schemas: dict[str, str],
@@ -105,7 +107,7 @@ class _Job:
         if not topics:
             raise ConfigError("topics= names no topic")
         self.spark = spark
-        self.source = {"namesrvAddr": namesrv, "columns": COLUMNS}
+        self.source = {**source, "columns": COLUMNS}
         self.topics = topics
         self.lookups = lookups
         self.schemas = schemas

@@ -27,7 +27,7 @@ from cometmq.names import topic_fault
 from cometmq.spark.bodies import read_schema
 from cometmq.spark.parsed import COLUMNS, fields_of
 from cometmq.spark.pipelines.progress import follow, progress
-from cometmq.spark.pipelines.steps import Summary, at
+from cometmq.spark.pipelines.steps import Summary, at, connection
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -64,7 +64,8 @@ def window(
     """`time`, `where`, `group` and `aggregates` are SQL over the fields of bodies and `_message`.
 
     `group` and `aggregates` are lists, each item a column or "expression AS name". Bodies that do not fit the schema
-    end the job; with strict=false they are not counted. `sink`: further options of the sink.
+    end the job; with strict=false they are not counted. `sink`: further options of the sink;
+    those about the cluster (keys, TLS) are the source's, too.
     """
     if (fault := topic_fault(to)) is not None:
         raise ConfigError(fault)
@@ -73,7 +74,8 @@ def window(
     schemas = read_schema(schema) if schema else {}
     if schema and topic not in schemas:
         raise ConfigError(f"{schema} has no schema of {topic}; `cometmq pipeline run schema topics={topic}` adds it")
-    options = {"namesrvAddr": namesrv, "subscribe": topic, "columns": COLUMNS, "startingOffsets": starting}
+    options = {**connection(sink), "namesrvAddr": namesrv, "subscribe": topic, "columns": COLUMNS}
+    options["startingOffsets"] = starting
     frame = spark.readStream.format("cometmq").options(**options).load()
     fields = fields_of(frame, schemas[topic]["ddl"] if schema else None, strict=strict)
     counted = summed(
