@@ -9,12 +9,12 @@ from typing import Final
 
 from cometmq.config import ServerConfig
 from cometmq.settings import Live, setting
+from cometmq.wire.codes import MASTER_ID
 
 NOW: Final = Live.NOW
 NEVER: Final = Live.NEVER
 I64_MAX: Final = 2**63 - 1
 
-MASTER_ID: Final = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

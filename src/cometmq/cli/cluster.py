@@ -18,6 +18,7 @@ from cometmq.cli.shared.arguments import Verb, duration, natural, run_noun
 from cometmq.cli.shared.connect import administration
 from cometmq.cli.shared.failures import EXIT_NO
 from cometmq.cli.shared.times import bytes_text, span_text
+from cometmq.names import RETRY_PREFIX
 
 if TYPE_CHECKING:
     from cometmq.client.admin import Admin, BrokerState
@@ -189,7 +190,7 @@ async def _most_behind(admin: "Admin", count: int) -> list[dict[str, Any]]:
             members = len((await admin.group_connections(name)).connections)
         except NotFound:
             members = 0
-        topics = sorted({queue.topic for queue in lags if not queue.topic.startswith("%RETRY%")})
+        topics = sorted({queue.topic for queue in lags if not queue.topic.startswith(RETRY_PREFIX)})
         behind = sum(lag.behind for lag in lags.values())
         found.append({"group": name, "members": members, "behind": behind, "topics": topics})
     return sorted(found, key=lambda row: -int(row["behind"]))[:count]

@@ -17,12 +17,12 @@ from cometmq.cli.shared import output
 from cometmq.cli.shared.arguments import Verb, count, run_noun
 from cometmq.cli.shared.connect import administration
 from cometmq.cli.shared.failures import EXIT_NO
+from cometmq.names import DLQ_PREFIX
 
 if TYPE_CHECKING:
     from cometmq.client.admin import Admin
     from cometmq.client.messages import Message
 
-PREFIX: Final = "%DLQ%"
 
 
 def main(argv: list[str]) -> int:
@@ -50,11 +50,11 @@ async def _list(options: argparse.Namespace) -> None:
 
 
 async def _groups(admin: "Admin") -> list[dict[str, Any]]:
-    topics = [name for name in await admin.topics(system=True) if name.startswith(PREFIX)]
+    topics = [name for name in await admin.topics(system=True) if name.startswith(DLQ_PREFIX)]
     found = []
     for topic in topics:
         messages = sum(bounds.count for bounds in (await admin.topic_stats(topic)).values())
-        found.append({"group": topic.removeprefix(PREFIX), "messages": messages})
+        found.append({"group": topic.removeprefix(DLQ_PREFIX), "messages": messages})
     return found
 
 

@@ -17,12 +17,12 @@ from cometmq.cli.shared.connect import administration
 from cometmq.cli.shared.failures import EXIT_MISSING, EXIT_NO, Failure
 from cometmq.cli.shared.times import moment_ms, span_text, time_text
 from cometmq.errors import ConfigError, NotFound
+from cometmq.names import RETRY_PREFIX
 
 if TYPE_CHECKING:
     from cometmq.client.admin import Admin, Group, GroupConnections, Move, Place
     from cometmq.wire.bodies import MessageQueue
 
-RETRY_PREFIX: Final = "%RETRY%"
 OFFSET_DIGITS_MAX: Final = 11
 BROADCAST: Final = "BROADCASTING"
 

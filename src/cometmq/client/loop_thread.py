@@ -79,6 +79,13 @@ class LoopThread:
             raise
         return errand.outcome()
 
+    def submit(self, work: Coroutine[Any, Any, T]) -> "concurrent.futures.Future[T]":
+        """Start it there; cancelling the future cancels it. NotRunning before `start` and after `stop`."""
+        if self._loop is None:
+            work.close()
+            raise NotRunning("the client is not started, or was stopped")
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
     def call(self, function: Callable[[], T]) -> T:
         """Call a plain function there: for what may only be touched on its loop. Here, while that does not run."""
         if self._loop is None:

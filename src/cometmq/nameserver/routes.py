@@ -30,9 +30,8 @@ from cometmq.wire.bodies import (
     TopicConfig,
     TopicRoute,
 )
-from cometmq.wire.codes import Response
+from cometmq.wire.codes import MASTER_ID, Response
 
-MASTER_ID: Final = 0
 TIMEOUT_MS: Final = 120_000
 
 PERMISSION_READ: Final = 4

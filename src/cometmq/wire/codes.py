@@ -17,6 +17,20 @@ from __future__ import annotations
 
 from typing import Final
 
+# The id of a master in its group of brokers; replicas have others.
+MASTER_ID: Final = 0
+
+
+class PullFlag:
+    """Bits of `sysFlag` in pulls. BULK is not RocketMQ's, whose brokers overlook it."""
+
+    COMMIT: Final = 1
+    SUSPEND: Final = 2
+    SUBSCRIPTION: Final = 4
+    CLASS_FILTER: Final = 8
+    LITE: Final = 16
+    BULK: Final = 1 << 16
+
 
 class Request:
     """Request codes, ascending. Tier `-` codes are answered with REQUEST_CODE_NOT_SUPPORTED."""

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from cometmq import Message, MessageQueue
-from cometmq.client.consume.pull_request import PullStatus, pull, read
+from cometmq.client.cluster.queue_client import PullStatus
+from cometmq.client.consume.pull_request import pull, read
 from cometmq.client.consume.subscriptions import matches, subscribe
 from cometmq.clock import ManualClock
 from cometmq.wire.codes import Request

@@ -22,7 +22,6 @@ from cometmq.wire.record.message import (
     fill_record,
     record_size,
     store_timestamp_at,
-    topic_fits_store,
     write_record,
 )
 from tests.support.golden import golden_records
@@ -188,13 +187,6 @@ def test_version_follows_the_topic_length_unless_given() -> None:
         encode_topic("T" * 256)
     with pytest.raises(WireError, match="topic has 128 bytes, the limit of record version 1 is 127"):
         encode_topic("T" * 128, 1)
-
-
-def test_only_retry_topics_may_be_longer_than_127_bytes() -> None:
-    assert topic_fits_store("T" * 127)
-    assert not topic_fits_store("T" * 128)
-    assert topic_fits_store("%RETRY%" + "g" * 248)
-    assert not topic_fits_store("%RETRY%" + "g" * 249)
 
 
 def test_properties_are_limited_on_writing() -> None:

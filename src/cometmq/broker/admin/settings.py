@@ -13,12 +13,12 @@ import logging
 from pathlib import Path
 
 from cometmq import state_file
-from cometmq.broker.config import BROKER_INERT, MASTER_ID, BrokerConfig
+from cometmq.broker.config import BROKER_INERT, BrokerConfig
 from cometmq.errors import RequestError, WireError
 from cometmq.settings import Live, SettingError, read, read_inert, settings_of, texts_of
 from cometmq.store.options import EXPLAINED_KEYS, OLD_KEYS, StoreOptions
 from cometmq.wire import java_properties
-from cometmq.wire.codes import Response
+from cometmq.wire.codes import MASTER_ID, Response
 
 logger = logging.getLogger(__name__)
 

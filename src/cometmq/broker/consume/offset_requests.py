@@ -7,14 +7,13 @@ from functools import partial
 from typing import Final
 
 from cometmq.broker.cold_pages import searched
-from cometmq.broker.config import MASTER_ID
 from cometmq.broker.context import Parts
 from cometmq.broker.entry import Entry
 from cometmq.broker.tables.sessions import Link, Member
 from cometmq.broker.tables.topics import QUEUES_MAX
 from cometmq.errors import CallError, RequestError
 from cometmq.wire.bodies import CorrectionOffsets, MessageQueue, ResetOffsets, TopicConfig
-from cometmq.wire.codes import Language, Request, Response, Version
+from cometmq.wire.codes import MASTER_ID, Language, Request, Response, Version
 from cometmq.wire.command import Command, reply
 from cometmq.wire.command import request as new_request
 from cometmq.wire.headers import (

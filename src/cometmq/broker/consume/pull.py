@@ -30,7 +30,7 @@ from cometmq.errors import RequestError
 from cometmq.net.connection import Connection
 from cometmq.store.queues.reading import GET_BYTES_MAX
 from cometmq.store.results import GetResult, GetStatus
-from cometmq.wire.codes import Request, Response
+from cometmq.wire.codes import PullFlag, Request, Response
 from cometmq.wire.command import Command, reply
 from cometmq.wire.headers import PullMessage
 from cometmq.wire.record.properties import Property
@@ -41,12 +41,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-FLAG_COMMIT: Final = 1
-FLAG_SUSPEND: Final = 2
-FLAG_SUBSCRIPTION: Final = 4
-FLAG_CLASS_FILTER: Final = 8
-# Not RocketMQ's, whose brokers overlook it: a bulk reader takes as much as it asks for, up to these two bounds.
-FLAG_BULK: Final = 1 << 16
+FLAG_COMMIT: Final = PullFlag.COMMIT
+FLAG_SUSPEND: Final = PullFlag.SUSPEND
+FLAG_SUBSCRIPTION: Final = PullFlag.SUBSCRIPTION
+FLAG_CLASS_FILTER: Final = PullFlag.CLASS_FILTER
+# A bulk reader takes as much as it asks for, up to these two bounds.
+FLAG_BULK: Final = PullFlag.BULK
 BULK_COUNT_MAX: Final = 4096
 BULK_BYTES_MAX: Final = 4 * 1024 * 1024
 

@@ -25,7 +25,7 @@ from cometmq.rate_limited_log import ThinnedLog
 from cometmq.store.log.append import AppendRequest
 from cometmq.store.results import PutResult, PutStatus
 from cometmq.wire.bodies import TopicRoute
-from cometmq.wire.codes import Request, Response
+from cometmq.wire.codes import MASTER_ID, Request, Response
 from cometmq.wire.command import request as new_request
 from cometmq.wire.headers import SendMessage
 from cometmq.wire.record.message import StoredMessage
@@ -39,7 +39,6 @@ logger = logging.getLogger(__name__)
 
 SEND_S: Final = 3.0
 PERM_WRITE: Final = 2
-MASTER_ID: Final = 0
 PRODUCER_GROUP: Final = "CometMQ_escape"
 STORED: Final = (
     Response.SUCCESS,

@@ -29,7 +29,6 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final
 
-from cometmq.broker.config import MASTER_ID
 from cometmq.broker.periodic import Periods
 from cometmq.broker.replicas.table_sync import CALL_S
 from cometmq.errors import CometError, RequestError
@@ -43,7 +42,7 @@ from cometmq.wire.bodies import (
     DelayOffsetTable,
     TimerCounts,
 )
-from cometmq.wire.codes import Request, Response
+from cometmq.wire.codes import MASTER_ID, Request, Response
 from cometmq.wire.command import request as new_request
 from cometmq.wire.headers import BrokerHeartbeat, ExchangeHaInfo, GetBrokerMemberGroup, NotifyMinBrokerIdChange
 

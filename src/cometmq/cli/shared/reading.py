@@ -17,24 +17,19 @@ from typing import Final
 
 from cometmq.cli.shared.times import moment_ms
 from cometmq.client.admin import Admin
-from cometmq.client.cluster.refusals import refused
+from cometmq.client.cluster.queue_client import pull_command, read_pull
 from cometmq.client.codecs import bytes_codec
 from cometmq.client.messages import Message, received
 from cometmq.errors import ConfigError, NoRoute
 from cometmq.wire.bodies import MessageQueue
-from cometmq.wire.codes import Request, Response
-from cometmq.wire.headers import PullMessage, PullMessageResponse
 from cometmq.wire.record.message import decode_records
 
 GROUP: Final = "TOOLS_CONSUMER"
 PULL_COUNT: Final = 32
 HELD_MAX: Final = 1024
-HOLD_MS: Final = 10_000
+HOLD_S: Final = 10.0
 SLACK_S: Final = 10.0
-HOLD: Final = 2
-SUBSCRIPTION_GIVEN: Final = 4
 OFFSET_DIGITS_MAX: Final = 11
-NOTHING: Final = (Response.PULL_NOT_FOUND, Response.PULL_RETRY_IMMEDIATELY, Response.PULL_OFFSET_MOVED)
 
 
 class Ended:
@@ -125,19 +120,16 @@ class Reader:
 
     async def _pull(self, queue: MessageQueue, at: int) -> tuple[list[Message[bytes]], int]:
         admin = self._admin
-        flags = SUBSCRIPTION_GIVEN | (HOLD if self._follow else 0)
-        header = PullMessage(GROUP, admin.wrap(queue.topic), queue.queue_id, at, PULL_COUNT, flags, 0,
-                             HOLD_MS if self._follow else 0, 0, self._expression, self._kind)  # fmt: skip
-        command = admin.instance.request(Request.PULL_MESSAGE, header.encode())
-        host = await admin.instance.master(queue.broker_name, admin.wrap(queue.topic))
+        wired = MessageQueue(queue.broker_name, queue.queue_id, admin.wrap(queue.topic))
+        command = pull_command(
+            admin.instance, wired, GROUP, at, count_max=PULL_COUNT, subscription=self._expression, kind=self._kind,
+            hold_s=HOLD_S if self._follow else 0.0,
+        )  # fmt: skip
+        host = await admin.instance.master(queue.broker_name, wired.topic)
         began_s = time.perf_counter()
-        response = await admin.instance.call(host, command, HOLD_MS / 1000 + SLACK_S)
+        response = await admin.instance.call(host, command, HOLD_S + SLACK_S)
         if self._pulled is not None:
             self._pulled((time.perf_counter() - began_s) * 1000)
-        if response.code != Response.SUCCESS and response.code not in NOTHING:
-            raise refused(response, queue.broker_name, command)
-        after = PullMessageResponse.decode(response.ext).next_begin_offset
-        if response.code != Response.SUCCESS:
-            return [], after
+        pulled = read_pull(response, queue.broker_name, command)
         name, namespace = queue.broker_name, admin.instance.namespace
-        return [received(one, name, bytes_codec, namespace) for one in decode_records(response.body)], after
+        return [received(one, name, bytes_codec, namespace) for one in decode_records(pulled.body)], pulled.next_offset

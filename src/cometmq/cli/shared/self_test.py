@@ -12,7 +12,7 @@ from cometmq.errors import CometError
 from cometmq.memory import resident_bytes
 from cometmq.net.client import Client
 from cometmq.wire.bodies import TopicRoute
-from cometmq.wire.codes import Request, Response
+from cometmq.wire.codes import PullFlag, Request, Response
 from cometmq.wire.command import Command, request
 from cometmq.wire.headers import GetRoute, PullMessage, SendMessage, SendMessageResponse
 from cometmq.wire.record.message import decode_records
@@ -21,7 +21,6 @@ TOPIC: Final = "Hello"
 GROUP: Final = "hello"
 DEFAULT_TOPIC: Final = "TBW102"
 LIMIT_S: Final = 3.0
-FLAG_SUBSCRIPTION: Final = 4
 
 
 async def say_hello(name_server: str, access_key: str = "", secret_key: str = "") -> str:
@@ -66,7 +65,7 @@ async def _send(client: Client, broker: str, body: bytes) -> SendMessageResponse
 
 async def _receive(client: Client, broker: str, stored: SendMessageResponse) -> bytes:
     header = PullMessage(
-        GROUP, TOPIC, stored.queue_id, stored.queue_offset, 1, FLAG_SUBSCRIPTION, 0, 0, 0, "*", "TAG"
+        GROUP, TOPIC, stored.queue_id, stored.queue_offset, 1, PullFlag.SUBSCRIPTION, 0, 0, 0, "*", "TAG"
     )
     answer = await _ask(client, broker, request(Request.PULL_MESSAGE, header.encode()))
     return decode_records(answer.body)[0].body

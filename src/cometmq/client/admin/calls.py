@@ -12,10 +12,9 @@ from cometmq.client.admin.results import BrokerMember
 from cometmq.client.cluster.instance import Instance
 from cometmq.client.cluster.namespaces import strip, wrap
 from cometmq.client.cluster.refusals import refused
-from cometmq.client.cluster.routes import MASTER_ID
 from cometmq.errors import NotFound
 from cometmq.wire.bodies import ClusterInfo
-from cometmq.wire.codes import Request, Response
+from cometmq.wire.codes import MASTER_ID, Request, Response
 from cometmq.wire.command import Command
 
 AT_ONCE_MAX: Final = 32

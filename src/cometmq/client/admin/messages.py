@@ -18,7 +18,7 @@ from cometmq.client.admin.calls import each
 from cometmq.client.admin.offsets import OffsetAdmin, time_ms
 from cometmq.client.admin.results import BrokerMember, Resent
 from cometmq.client.admin.trace_records import TraceRecord, read_records
-from cometmq.client.cluster.refusals import refused
+from cometmq.client.cluster.queue_client import PullStatus, pull_command, read_pull
 from cometmq.client.codecs import bytes_codec
 from cometmq.client.messages import Message, SendReceipt, received
 from cometmq.client.options import ProducerOptions
@@ -27,7 +27,7 @@ from cometmq.errors import BrokerError, CallError, CometError, ConfigError, NoRo
 from cometmq.wire.bodies import MessageQueue
 from cometmq.wire.codes import Request, Response
 from cometmq.wire.command import Command
-from cometmq.wire.headers import PullMessage, PullMessageResponse, QueryMessage, ViewMessage
+from cometmq.wire.headers import QueryMessage, ViewMessage
 from cometmq.wire.record.message import StoredMessage, decode_record, decode_records
 from cometmq.wire.record.message_id import decode_offset_id
 from cometmq.wire.record.properties import Property
@@ -37,7 +37,6 @@ FOUND_MAX: Final = 64
 READ_COUNT: Final = 32
 # Groups that every broker has, for tools.
 READ_GROUP: Final = "TOOLS_CONSUMER"
-SUBSCRIPTION_GIVEN: Final = 4
 
 
 class MessageAdmin(OffsetAdmin):
@@ -239,19 +238,14 @@ class MessageAdmin(OffsetAdmin):
         return message if message.offset_id == offset_id.upper() else None
 
     async def _pull(self, queue: MessageQueue, at: int, count: int) -> tuple[list[Message[bytes]], int]:
-        header = PullMessage(
-            READ_GROUP, self.wrap(queue.topic), queue.queue_id, at, count, SUBSCRIPTION_GIVEN, 0, 0, 0, "*", "TAG"
-        )
-        command = self.instance.request(Request.PULL_MESSAGE, header.encode())
+        wired = self._wired(queue)
+        command = pull_command(self.instance, wired, READ_GROUP, at, count_max=count)
         response = await self.instance.call(await self._home(queue), command, self.timeout_s)
-        if response.code == Response.SUCCESS:
-            next_offset = PullMessageResponse.decode(response.ext).next_begin_offset
-            return self._messages(response, queue.broker_name), next_offset
-        if response.code in (Response.PULL_NOT_FOUND, Response.PULL_RETRY_IMMEDIATELY, Response.PULL_OFFSET_MOVED):
-            next_offset = PullMessageResponse.decode(response.ext).next_begin_offset
-            # Nothing there that the broker would give: go on behind it rather than ask for ever.
-            return [], next_offset if next_offset > at else at + count
-        raise refused(response, queue.broker_name, command)
+        pulled = read_pull(response, queue.broker_name, command)
+        if pulled.status is PullStatus.FOUND:
+            return self._messages(response, queue.broker_name), pulled.next_offset
+        # Nothing there that the broker would give: go on behind it rather than ask for ever.
+        return [], pulled.next_offset if pulled.next_offset > at else at + count
 
     def _messages(self, response: Command, broker: str) -> list[Message[bytes]]:
         return [self._message(stored, broker) for stored in decode_records(response.body)]

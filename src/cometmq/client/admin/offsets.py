@@ -15,8 +15,9 @@ from cometmq.client.admin.calls import each
 from cometmq.client.admin.groups import GroupAdmin
 from cometmq.client.admin.results import BrokerMember, Lag, Move, ProgressSpan
 from cometmq.client.admin.topics import TopicAdmin
-from cometmq.client.cluster import queue_offsets
+from cometmq.client.cluster.queue_client import QueueClient
 from cometmq.errors import BrokerError, ConfigError, NotFound
+from cometmq.names import RETRY_PREFIX
 from cometmq.wire import java_properties
 from cometmq.wire.bodies import ConsumeStats, ConsumeTimeSpans, MessageQueue, SubscriptionGroupTable
 from cometmq.wire.codes import Request, Response
@@ -26,7 +27,6 @@ from cometmq.wire.headers import (
     GetConsumeStats,
     QueryConsumeTimeSpan,
     ResetOffset,
-    UpdateConsumerOffset,
 )
 
 Place: TypeAlias = datetime | int | Literal["earliest", "latest"] | Mapping[MessageQueue, int]
@@ -99,7 +99,7 @@ class OffsetAdmin(TopicAdmin, GroupAdmin):
         topics = [topic] if topic is not None else await self.group_topics(source)
         moves: list[Move] = []
         for name in topics:
-            if name.startswith("%RETRY%"):
+            if name.startswith(RETRY_PREFIX):
                 continue
             before = await self.committed_offsets(target, name)
             header = CloneGroupOffset(self.wrap(source), self.wrap(target), self.wrap(name), offline=True)
@@ -115,8 +115,7 @@ class OffsetAdmin(TopicAdmin, GroupAdmin):
 
     async def commit_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
         """Write one offset as a consumer would; members that are online overwrite it soon."""
-        header = UpdateConsumerOffset(self.wrap(group), self.wrap(queue.topic), queue.queue_id, offset)
-        await self.ask(await self._home(queue), Request.UPDATE_CONSUMER_OFFSET, header)
+        await self._queues.commit(self.wrap(group), self._wired(queue), offset)
 
     async def progress_spans(self, group: str, topic: str) -> list[ProgressSpan]:
         """How far the group is in time. NoRoute."""
@@ -140,31 +139,35 @@ class OffsetAdmin(TopicAdmin, GroupAdmin):
 
     # Queues
 
+    @property
+    def _queues(self) -> QueueClient:
+        return QueueClient(self.instance)
+
     async def topic_queues(self, topic: str) -> list[MessageQueue]:
         """Queues that can be read. NoRoute."""
         route = await self.instance.refresh_route(self.wrap(topic))
         return [self.shown(queue) for queue in route.subscribe]
 
     async def earliest_offset(self, queue: MessageQueue) -> int:
-        return await queue_offsets.begin(self.instance, self._wired(queue))
+        return await self._queues.begin(self._wired(queue))
 
     async def latest_offset(self, queue: MessageQueue) -> int:
         """The offset after the last message."""
-        return await queue_offsets.end(self.instance, self._wired(queue))
+        return await self._queues.end(self._wired(queue))
 
     async def offset_at(self, queue: MessageQueue, at: datetime) -> int:
         """Of the first message that was stored then or later; the end if there is none."""
-        return await queue_offsets.at(self.instance, self._wired(queue), at)
+        return await self._queues.at(self._wired(queue), at)
 
     async def _home(self, queue: MessageQueue) -> str:
         """The address of the broker that has a queue."""
-        return await queue_offsets.home(self.instance, self._wired(queue))
+        return await self._queues.home(self._wired(queue))
 
     def _wired(self, queue: MessageQueue) -> MessageQueue:
         return MessageQueue(queue.broker_name, queue.queue_id, self.wrap(queue.topic))
 
     async def _committed(self, group: str, queue: MessageQueue) -> int:
-        offset = await queue_offsets.committed(self.instance, group, self._wired(queue))
+        offset = await self._queues.committed(group, self._wired(queue))
         return -1 if offset is None else offset
 
     async def _target(self, queue: MessageQueue, to: Place) -> int:

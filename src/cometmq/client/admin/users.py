@@ -21,11 +21,10 @@ from cometmq.auth.sources import parse_block
 from cometmq.auth.users import DISABLED, ENABLED, NORMAL, PASSWORD_CHARS_MIN, SUPER
 from cometmq.client.admin.calls import Calls, each
 from cometmq.client.admin.results import Access, AccessChange, AccessEntry, BrokerMember, User
-from cometmq.client.cluster.routes import MASTER_ID
 from cometmq.errors import AccessDenied, BrokerError, CallError, ConfigError, NotFound
 from cometmq.wire import java_properties
 from cometmq.wire.bodies import AclInfo, AclPolicy, PolicyEntry, UserInfo, decode_list
-from cometmq.wire.codes import Request, Response
+from cometmq.wire.codes import MASTER_ID, Request, Response
 from cometmq.wire.headers import AuthAcl, AuthDeleteAcl, AuthListAcls, AuthListUsers, AuthUser
 
 logger = logging.getLogger(__name__)

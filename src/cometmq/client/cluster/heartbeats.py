@@ -12,11 +12,10 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from cometmq.client.cluster.routes import MASTER_ID
 from cometmq.errors import CometError
 from cometmq.net.connection import Connection
 from cometmq.wire.bodies import ConsumerData, HeartbeatData, ProducerData
-from cometmq.wire.codes import Request, Response
+from cometmq.wire.codes import MASTER_ID, Request, Response
 
 if TYPE_CHECKING:
     from cometmq.client.cluster.instance import Instance

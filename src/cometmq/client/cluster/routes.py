@@ -15,8 +15,8 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from cometmq.wire.bodies import MessageQueue, TopicRoute
+from cometmq.wire.codes import MASTER_ID
 
-MASTER_ID: Final = 0
 PERM_READ: Final = 4
 PERM_WRITE: Final = 2
 # Queues of a static topic carry this in place of the name of a broker.

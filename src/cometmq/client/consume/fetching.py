@@ -16,14 +16,14 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from cometmq.client.cluster.routes import MASTER_ID
+from cometmq.client.cluster.queue_client import PullStatus
 from cometmq.client.consume import pull_request
 from cometmq.client.consume.bad_records import BadRecords
-from cometmq.client.consume.pull_request import PullStatus, Unreadable
+from cometmq.client.consume.pull_request import Unreadable
 from cometmq.clock import Clock
 from cometmq.errors import BrokerError, CometError
 from cometmq.wire.bodies import MessageQueue, SubscriptionData
-from cometmq.wire.codes import Response
+from cometmq.wire.codes import MASTER_ID, Response
 from cometmq.wire.record.message import StoredMessage
 
 if TYPE_CHECKING:

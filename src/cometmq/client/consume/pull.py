@@ -21,9 +21,9 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, ClassVar, Final, Generic, Self, TypeVar
 
-from cometmq.client.cluster import queue_offsets
 from cometmq.client.cluster.instance import Instance
 from cometmq.client.cluster.namespaces import strip, wire_group, wrap
+from cometmq.client.cluster.queue_client import QueueClient
 from cometmq.client.codecs import Codec
 from cometmq.client.consume import allocation
 from cometmq.client.consume.bad_records import BadRecords
@@ -73,6 +73,7 @@ class PullConsumer(Generic[T]):
     ) -> None:
         self._owns_instance = instance is None
         self.instance = instance if instance is not None else Instance(ClientOptions(namesrv))
+        self._at_broker = QueueClient(self.instance)
         self.options = options if options is not None else PullOptions()
         self.codec = codec
         self.group = wire_group(self.instance.namespace, group)
@@ -275,7 +276,7 @@ class PullConsumer(Generic[T]):
         fetcher = self._fetcher(queue)
         if (offset is None) == (timestamp is None):
             raise ConfigError("give an offset or a timestamp")
-        target = await queue_offsets.at(self.instance, fetcher.queue, timestamp) if timestamp is not None else offset
+        target = await self._at_broker.at(fetcher.queue, timestamp) if timestamp is not None else offset
         if target is Edge.BEGIN:
             target = await self.begin_offset(queue)
         elif target is Edge.END:
@@ -308,16 +309,16 @@ class PullConsumer(Generic[T]):
     async def committed(self, queue: MessageQueue) -> int | None:
         """What is stored for the group; None if nothing is."""
         self._need_running()
-        return await queue_offsets.committed(self.instance, self.group, self._wired(queue))
+        return await self._at_broker.committed(self.group, self._wired(queue))
 
     async def begin_offset(self, queue: MessageQueue) -> int:
         self._need_running()
-        return await queue_offsets.begin(self.instance, self._wired(queue))
+        return await self._at_broker.begin(self._wired(queue))
 
     async def end_offset(self, queue: MessageQueue) -> int:
         """Behind the last message that can be read."""
         self._need_running()
-        return await queue_offsets.end(self.instance, self._wired(queue))
+        return await self._at_broker.end(self._wired(queue))
 
     async def lag(self) -> dict[MessageQueue, int]:
         """Messages of every assigned queue that were not handed out yet."""
@@ -331,8 +332,8 @@ class PullConsumer(Generic[T]):
             return stored
         start = self.options.start
         if isinstance(start, datetime):
-            return await queue_offsets.at(self.instance, queue, start)
-        return await (queue_offsets.begin if start is StartFrom.FIRST else queue_offsets.end)(self.instance, queue)
+            return await self._at_broker.at(queue, start)
+        return await (self._at_broker.begin if start is StartFrom.FIRST else self._at_broker.end)(queue)
 
     def _commit_timer(self) -> None:
         self._spawn(self._store_done())

@@ -18,14 +18,14 @@ before a pull, so a batch may go over. What is finished rides to the master on t
 import logging
 from typing import TYPE_CHECKING, Final
 
-from cometmq.client.cluster.routes import MASTER_ID
+from cometmq.client.cluster.queue_client import PullStatus
 from cometmq.client.consume import pull_request
 from cometmq.client.consume.bad_records import BadRecords
 from cometmq.client.consume.process_queue import ProcessQueue
-from cometmq.client.consume.pull_request import PullResult, PullStatus, Unreadable
+from cometmq.client.consume.pull_request import PullResult, Unreadable
 from cometmq.clock import Timer
 from cometmq.errors import BrokerError, CallError, CometError
-from cometmq.wire.codes import Response
+from cometmq.wire.codes import MASTER_ID, Response
 from cometmq.wire.command import Command
 
 if TYPE_CHECKING:

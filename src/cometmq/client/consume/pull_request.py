@@ -10,29 +10,21 @@ Every answer says where to go on, and which member of the broker to ask next: a 
 old messages to a replica.
 """
 
-import enum
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from cometmq.client.cluster.refusals import refused
-from cometmq.client.cluster.routes import MASTER_ID
-from cometmq.client.consume.subscriptions import TAG, matches
+from cometmq.client.cluster.queue_client import TAG, PullStatus, pull_command, read_pull
+from cometmq.client.consume.subscriptions import matches
 from cometmq.errors import BrokerUnknown, WireError
 from cometmq.wire.bodies import MessageQueue, SubscriptionData
-from cometmq.wire.codes import Request, Response
+from cometmq.wire.codes import MASTER_ID
 from cometmq.wire.command import Command
-from cometmq.wire.headers import PullMessage, PullMessageResponse
 from cometmq.wire.record.batch import split_batch
 from cometmq.wire.record.message import StoredMessage, decode_records
 from cometmq.wire.record.sysflag import INNER_BATCH, NEEDS_UNWRAP
 
 if TYPE_CHECKING:
     from cometmq.client.cluster.instance import Instance
-
-COMMIT: Final = 1
-SUSPEND: Final = 2
-SUBSCRIPTION: Final = 4
-LITE: Final = 16
 
 BATCH: Final = 32
 BATCH_BYTES: Final = 262_144
@@ -47,13 +39,6 @@ class Unreadable(WireError):
         self.next_offset = next_offset
 
 
-class PullStatus(enum.Enum):
-    FOUND = "FOUND"
-    NO_NEW = "NO_NEW_MSG"
-    NO_MATCH = "NO_MATCHED_MSG"
-    ILLEGAL = "OFFSET_ILLEGAL"
-
-
 class PullResult(NamedTuple):
     """`messages` may be empty although some were found: the exact filter let none through."""
 
@@ -63,14 +48,6 @@ class PullResult(NamedTuple):
     min_offset: int
     max_offset: int
     suggested_broker_id: int
-
-
-_STATUSES: Final = {
-    Response.SUCCESS: PullStatus.FOUND,
-    Response.PULL_NOT_FOUND: PullStatus.NO_NEW,
-    Response.PULL_RETRY_IMMEDIATELY: PullStatus.NO_MATCH,
-    Response.PULL_OFFSET_MOVED: PullStatus.ILLEGAL,
-}
 
 
 async def pull(
@@ -125,56 +102,44 @@ def compose(
     lite: bool = False,
 ) -> Command:
     """The request. Without its subscription it relies on the group's heartbeat."""
-    commits = commit_offset is not None and commit_offset > 0
-    flags = (
-        (COMMIT if commits else 0)
-        | (SUSPEND if suspend_s > 0 else 0)
-        | (SUBSCRIPTION if with_subscription else 0)
-        | (LITE if lite else 0)
-    )
-    header = PullMessage(
+    return pull_command(
+        instance,
+        queue,
         group,
-        queue.topic,
-        queue.queue_id,
         offset,
-        count_max,
-        flags,
-        commit_offset if commits and commit_offset is not None else 0,
-        round(suspend_s * 1000),
-        subscription.sub_version,
-        subscription.sub_string if with_subscription else None,
-        subscription.expression_type or TAG,
-        bytes_max,
-        broker_name=queue.broker_name,
+        count_max=count_max,
+        bytes_max=bytes_max,
+        subscription=subscription.sub_string if with_subscription else None,
+        kind=subscription.expression_type or TAG,
+        sub_version=subscription.sub_version,
+        hold_s=suspend_s,
+        commit_offset=commit_offset or 0,
+        lite=lite,
     )
-    return instance.request(Request.LITE_PULL_MESSAGE if lite else Request.PULL_MESSAGE, header.encode())
 
 
 def read(response: Command, queue: MessageQueue, subscription: SubscriptionData) -> PullResult:
     """What an answer means. BrokerError for a code that is no result, Unreadable for records that cannot be read."""
-    status = _STATUSES.get(response.code)
-    if status is None:
-        raise refused(response, queue.broker_name, Request.PULL_MESSAGE)
-    header = PullMessageResponse.decode(response.ext)
+    pulled = read_pull(response, queue.broker_name)
     messages: list[StoredMessage] = []
-    if status is PullStatus.FOUND:
+    if pulled.body:
         try:
-            for message in decode_records(response.body):
+            for message in decode_records(pulled.body):
                 messages += _unwrap(message) if message.sys_flag & NEEDS_UNWRAP else [message]
         except WireError as error:
-            raise Unreadable(str(error), bytes(response.body), header.next_begin_offset) from error
+            raise Unreadable(str(error), pulled.body, pulled.next_offset) from error
         if subscription.tags_set:
             messages = [message for message in messages if matches(subscription, message)]
-        if header.offset_delta:
+        if pulled.offset_delta:
             for message in messages:
-                message.queue_offset += header.offset_delta
+                message.queue_offset += pulled.offset_delta
     return PullResult(
-        status,
+        pulled.status,
         messages,
-        header.next_begin_offset,
-        header.min_offset,
-        header.max_offset,
-        header.suggest_which_broker_id,
+        pulled.next_offset,
+        pulled.min_offset,
+        pulled.max_offset,
+        pulled.suggested_broker_id,
     )
 
 

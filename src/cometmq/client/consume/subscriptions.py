@@ -9,6 +9,7 @@ The data travels in heartbeats; pulls name only its version, the time at which i
 
 from typing import Final
 
+from cometmq.client.cluster.queue_client import ALL
 from cometmq.errors import ConfigError
 from cometmq.wire.bodies import SubscriptionData
 from cometmq.wire.hashing import java_string_hash
@@ -16,8 +17,6 @@ from cometmq.wire.record import properties as wire_properties
 from cometmq.wire.record.message import StoredMessage
 from cometmq.wire.record.properties import Property
 
-ALL: Final = "*"
-TAG: Final = "TAG"
 SQL92: Final = "SQL92"
 
 

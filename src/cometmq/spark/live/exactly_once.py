@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from itertools import islice
 from typing import Final, NamedTuple, TypeAlias
 
+from cometmq.client.cluster.queue_client import PullStatus
 from cometmq.client.messages import SendReceipt
 from cometmq.errors import BrokerError, CometError, MessageRefused
 from cometmq.spark.kill_points import at
@@ -106,8 +107,8 @@ async def records(cluster: Remote, one: Range, tag: str = "*") -> list[StoredMes
     position = one.first
     while position < one.last:
         pulled = await cluster.pull(one.queue, position, 4096, 1 << 22, READER_GROUP, ("TAG", tag))
-        if pulled.moved:
-            position = max(position + 1, pulled.bounds.first)
+        if pulled.status is PullStatus.ILLEGAL:
+            position = max(position + 1, pulled.min_offset)
             continue
         if pulled.body:
             found += [each for each in decode_records(pulled.body, check_crc=False) if each.queue_offset < one.last]

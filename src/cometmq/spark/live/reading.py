@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from cometmq.client.cluster.queue_client import PullStatus
 from cometmq.errors import CometError, StoreError
 from cometmq.spark.columns import Column
 from cometmq.spark.kill_points import at
@@ -107,10 +108,11 @@ async def _stretch(remote: Remote, one: Range, options: PullOptions) -> list[byt
     while position < one.last:
         count = min(options.count, one.last - position)
         pulled = await remote.pull(one.queue, position, count, options.bytes_max, options.group, options.filter)
-        if pulled.moved:
-            position = _lost(one, position, pulled.bounds, options.fail_on_loss)
+        if pulled.status is PullStatus.ILLEGAL:
+            bounds = Bounds(pulled.min_offset, pulled.max_offset)
+            position = _lost(one, position, bounds, options.fail_on_loss)
             continue
-        if pulled.nothing:
+        if pulled.status is PullStatus.NO_NEW:
             # The end of the range was told by the broker: what is not there yet is about to be.
             if waited_s > remote.connection.retry_s:
                 raise CometError(

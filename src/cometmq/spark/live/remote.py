@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import concurrent.futures
 import contextlib
 import os
 import threading
@@ -20,7 +21,8 @@ from typing import Any, Final, NamedTuple, TypeVar
 from cometmq.client.cluster.credentials import Credentials, configured
 from cometmq.client.cluster.instance import Instance
 from cometmq.client.cluster.namespaces import strip, wrap
-from cometmq.client.cluster.refusals import refused
+from cometmq.client.cluster.queue_client import Pulled, QueueClient, pull_command, read_pull
+from cometmq.client.loop_thread import LoopThread
 from cometmq.client.options import ClientOptions
 from cometmq.errors import BrokerError, BrokerUnknown, CallError, CometError, ConfigError, NoRoute
 from cometmq.net.tls import ClientTls
@@ -28,10 +30,9 @@ from cometmq.secret_text import read_secret
 from cometmq.spark.live.offsets import Positions, Queue
 from cometmq.spark.options import Options
 from cometmq.wire import java_properties
-from cometmq.wire.bodies import ClusterInfo, SubscriptionGroupConfig, TopicList
+from cometmq.wire.bodies import ClusterInfo, MessageQueue, SubscriptionGroupConfig, TopicList
 from cometmq.wire.codes import Request, Response
 from cometmq.wire.command import Command
-from cometmq.wire.headers import PullMessage, PullMessageResponse
 
 T = TypeVar("T")
 
@@ -63,8 +64,6 @@ CONNECTION_ALIASES: Final = {"nameServer": "namesrvAddr", "kafka.bootstrap.serve
 # A group for pulls of readers that name none; system groups need not be created.
 READER_GROUP: Final = "CID_RMQ_SYS_cometmq_spark"
 
-FLAG_SUBSCRIPTION: Final = 4
-FLAG_BULK: Final = 1 << 16
 # Codes that pass: too busy, not available, going away, route not there yet.
 _PASSING: Final = frozenset({2, 14, 1500})
 _RETRY_FIRST_S: Final = 0.05
@@ -77,16 +76,6 @@ _TOPIC_LISTS: Final = (Request.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, Request.GET_S
 class Bounds(NamedTuple):
     first: int
     last: int
-
-
-class Pulled(NamedTuple):
-    """`moved`: the offset lies outside the queue, which is what `bounds` says."""
-
-    body: bytes
-    next_offset: int
-    bounds: Bounds
-    moved: bool
-    nothing: bool
 
 
 class Connection(NamedTuple):
@@ -149,32 +138,30 @@ class Remote:
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
         self._store_paths: dict[str, tuple[str, str]] = {}
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="cometmq-spark", daemon=True)
+        self._thread = LoopThread("cometmq-spark")
         self._thread.start()
-        self.instance: Instance = self.run(self._start())
+        self.instance: Instance = self.run(self._started())
+        self._patiently = QueueClient(self.instance, self._ask)
+        self._at_once = QueueClient(self.instance, self._ask_once)
 
-    async def _start(self) -> Instance:
+    async def _started(self) -> Instance:
         instance = Instance(self.connection.client_options())
         await instance.start()
         return instance
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Runs it in the client's thread, and waits."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        return self._thread.run(work)
 
-    def start(self, work: Coroutine[Any, Any, T]) -> Any:
+    def start(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
         """Runs it in the client's thread; a future to wait with."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
+        return self._thread.submit(work)
 
     def close(self) -> None:
         try:
             self.run(self.instance.stop())
         finally:
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join(5)
-            if not self._thread.is_alive():
-                self._loop.close()
+            self._thread.stop()
 
     # What there is
 
@@ -230,66 +217,60 @@ class Remote:
         return self.run(self._for_all(queues, self._bounds_of))
 
     def maximums(self, queues: Iterable[Queue]) -> Positions:
-        return self.run(self._for_all(queues, self._max_of))
+        return self.run(self._for_all(queues, lambda queue: self._patiently.end(self._wired(queue))))
 
     def maximums_at_hand(self, queues: Iterable[Queue]) -> Positions:
         """Of the queues whose broker answers at once; the others are left out."""
 
         async def of(queue: Queue) -> int:
             try:
-                answer = await self._ask_once(Request.GET_MAX_OFFSET, queue, {"committed": "true"})
+                return await self._at_once.end(self._wired(queue))
             except (CometError, OSError):
                 return -1
-            return int(answer.ext["offset"])
 
         return {queue: offset for queue, offset in self.run(self._for_all(queues, of)).items() if offset >= 0}
 
     def at_time(self, queues: Iterable[Queue], time_ms: int) -> Positions:
         """The first offset that was stored at or after that moment."""
-
-        async def of(queue: Queue) -> int:
-            return await self._offset(Request.SEARCH_OFFSET_BY_TIMESTAMP, queue, timestamp=str(time_ms))
-
-        return self.run(self._for_all(queues, of))
+        return self.run(self._for_all(queues, lambda queue: self._patiently.at_ms(self._wired(queue), time_ms)))
 
     async def _bounds_of(self, queue: Queue) -> Bounds:
-        first, last = await asyncio.gather(self._offset(Request.GET_MIN_OFFSET, queue), self._max_of(queue))
+        wired = self._wired(queue)
+        first, last = await asyncio.gather(self._patiently.begin(wired), self._patiently.end(wired))
         return Bounds(first, last)
-
-    async def _max_of(self, queue: Queue) -> int:
-        return await self._offset(Request.GET_MAX_OFFSET, queue, committed="true")
 
     async def _for_all(self, queues: Iterable[Queue], ask: Callable[[Queue], Awaitable[T]]) -> dict[Queue, T]:
         wanted = list(queues)
         return dict(zip(wanted, await asyncio.gather(*map(ask, wanted)), strict=True))
 
-    async def _offset(self, code: int, queue: Queue, **more: str) -> int:
-        answer = await self._ask(code, queue, more)
-        return int(answer.ext["offset"])
+    async def _ask(self, queue: MessageQueue, command: Command) -> Command:
+        return await self.patient(lambda: self._ask_once(queue, command))
 
-    async def _ask(self, code: int, queue: Queue, more: dict[str, str]) -> Command:
-        return await self.patient(lambda: self._ask_once(code, queue, more))
-
-    async def _ask_once(self, code: int, queue: Queue, more: dict[str, str]) -> Command:
-        topic = self._wire(queue.topic)
-        ext = {"topic": topic, "queueId": str(queue.number), "bname": queue.broker, **more}
+    async def _ask_once(self, queue: MessageQueue, command: Command) -> Command:
+        command.ext["bname"] = queue.broker_name
         try:
-            address = await self.instance.master(queue.broker, topic)
+            address = await self.instance.master(queue.broker_name, queue.topic)
         except NoRoute as error:
-            raise BrokerUnknown(f"broker {queue.broker} of {queue} is away: {error}") from error
-        return await self.instance.ask(address, self.instance.request(code, ext), self.connection.timeout_s)
+            raise BrokerUnknown(f"broker {queue.broker_name} of {queue.topic} is away: {error}") from error
+        return await self.instance.ask(address, command, self.connection.timeout_s)
 
     def asked(self, code: int, queue: Queue, more: dict[str, str]) -> Command:
         """What the master of a queue answers; waits while it is away."""
-        return self.run(self._ask(code, queue, more))
+        wired = self._wired(queue)
+        ext = {"topic": wired.topic, "queueId": str(wired.queue_id), **more}
+        return self.run(self._ask(wired, self.instance.request(code, ext)))
 
     def _wire(self, name: str) -> str:
         return wrap(self.instance.namespace, name)
 
+    def _wired(self, queue: Queue) -> MessageQueue:
+        return MessageQueue(queue.broker, queue.number, self._wire(queue.topic))
+
     def store_paths(self, queue: Queue) -> tuple[str, str]:
         """Directories of the store and of the log, on the broker's own machine; asked once for each broker."""
         if queue.broker not in self._store_paths:
-            answer = self.run(self._ask_once(Request.GET_BROKER_CONFIG, queue, {}))
+            command = self.instance.request(Request.GET_BROKER_CONFIG, {})
+            answer = self.run(self._ask_once(self._wired(queue), command))
             settings = java_properties.parse(answer.body)
             root = settings.get("storePathRootDir", "")
             log = settings.get("storePathCommitLog") or os.path.join(root, "commitlog")
@@ -301,27 +282,22 @@ class Remote:
     def committed(self, group: str, queues: Iterable[Queue]) -> Positions:
         """Where the group stands; queues in which it has no position are left out."""
 
-        async def of(queue: Queue) -> int:
-            more = {"consumerGroup": self._wire(group), "setZeroIfNotFound": "false"}
-            try:
-                return int((await self._ask(Request.QUERY_CONSUMER_OFFSET, queue, more)).ext["offset"])
-            except BrokerError as error:
-                if error.code == Response.QUERY_NOT_FOUND:
-                    return -1
-                raise
+        async def of(queue: Queue) -> int | None:
+            return await self._patiently.committed(self._wire(group), self._wired(queue))
 
-        return {queue: offset for queue, offset in self.run(self._for_all(queues, of)).items() if offset >= 0}
+        found = self.run(self._for_all(queues, of))
+        return {queue: offset for queue, offset in found.items() if offset is not None and offset >= 0}
 
     def commit(self, group: str, positions: Positions) -> None:
         async def one(queue: Queue) -> None:
-            more = {"consumerGroup": self._wire(group), "commitOffset": str(positions[queue])}
+            name, wired = self._wire(group), self._wired(queue)
             try:
-                await self._ask(Request.UPDATE_CONSUMER_OFFSET, queue, more)
+                await self._patiently.commit(name, wired, positions[queue])
             except BrokerError as error:
                 if error.code != Response.SUBSCRIPTION_GROUP_NOT_EXIST:
                     raise
                 await self._create_group(queue, group)
-                await self._ask(Request.UPDATE_CONSUMER_OFFSET, queue, more)
+                await self._patiently.commit(name, wired, positions[queue])
 
         self.run(self._for_all(positions, one))
 
@@ -337,36 +313,24 @@ class Remote:
         self, queue: Queue, offset: int, count: int, bytes_max: int, group: str, filter_: tuple[str, str]
     ) -> Pulled:
         kind, expression = filter_
-        topic = self._wire(queue.topic)
-        header = PullMessage(
-            group, topic, queue.number, offset, count, FLAG_SUBSCRIPTION | FLAG_BULK, 0, 0,
-            subscription=expression, expression_type=kind, sub_version=0, max_msg_bytes=bytes_max,
-            broker_name=queue.broker,
-        )  # fmt: skip
+        wired = self._wired(queue)
 
-        async def once() -> Command:
+        async def once() -> Pulled:
             reader = self.instance.brokers.reader(queue.broker)
             if reader is None:
                 with contextlib.suppress(NoRoute):
-                    await self.instance.refresh_route(topic)
+                    await self.instance.refresh_route(wired.topic)
                 reader = self.instance.brokers.reader(queue.broker)
             if reader is None:
                 raise BrokerUnknown(f"no route names a member of broker {queue.broker} for topic {queue.topic}")
-            command = self.instance.request(Request.PULL_MESSAGE, header.encode())
+            command = pull_command(
+                self.instance, wired, group, offset, count_max=count, bytes_max=bytes_max, subscription=expression,
+                kind=kind, bulk=True,
+            )  # fmt: skip
             answer = await self.instance.net.call(reader[0], command, self.connection.timeout_s)
-            if answer.code not in _PULL_CODES:
-                raise refused(answer, reader[0], command)
-            return answer
+            return read_pull(answer, reader[0], command)
 
-        answer = await self.patient(once)
-        told = PullMessageResponse.decode(answer.ext)
-        return Pulled(
-            bytes(answer.body) if answer.code == Response.SUCCESS else b"",
-            told.next_begin_offset,
-            Bounds(told.min_offset, told.max_offset),
-            answer.code == Response.PULL_OFFSET_MOVED,
-            answer.code == Response.PULL_NOT_FOUND,
-        )
+        return await self.patient(once)
 
     async def patient(self, attempt: Callable[[], Awaitable[T]]) -> T:
         """Tries again for `retryMs` while what goes wrong may pass."""
@@ -382,13 +346,6 @@ class Remote:
             await asyncio.sleep(pause_s)
             pause_s = min(_RETRY_MOST_S, pause_s * 2)
 
-
-_PULL_CODES: Final = (
-    Response.SUCCESS,
-    Response.PULL_NOT_FOUND,
-    Response.PULL_RETRY_IMMEDIATELY,
-    Response.PULL_OFFSET_MOVED,
-)
 
 _remotes: dict[tuple[int, Connection], Remote] = {}
 _lock = threading.Lock()

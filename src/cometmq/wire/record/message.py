@@ -35,7 +35,6 @@ Readable: TypeAlias = bytes | bytearray | memoryview
 Writable: TypeAlias = bytearray | memoryview
 Host: TypeAlias = tuple[bytes, int]
 
-RETRY_TOPIC_PREFIX: Final = "%RETRY%"
 RECORDS_MAX: Final = 65_536
 
 # By the two IPv6 bits of the system flag, shifted down: none, born host, store host, both.
@@ -168,12 +167,6 @@ def encode_topic(topic: str, version: int = 0) -> bytes:
     if len(data) > limit:
         raise WireError(f"topic has {len(data)} bytes, the limit of record version {version} is {limit}")
     return len(data).to_bytes(version, "big") + data
-
-
-def topic_fits_store(topic: str) -> bool:
-    """Only retry topics may have more than 127 bytes, and none more than 255."""
-    length = len(topic.encode())
-    return length <= TOPIC_BYTES_MAX_V1 or (length <= TOPIC_BYTES_MAX and topic.startswith(RETRY_TOPIC_PREFIX))
 
 
 def record_size(topic_field: bytes, body_bytes: int, properties_bytes: int, born_host: bytes, store_host: bytes) -> int:
