@@ -181,7 +181,7 @@ async def test_what_is_open_is_said_at_the_start(tmp_path: Path, caplog: pytest.
     with caplog.at_level(logging.WARNING):
         async with running_broker(tmp_path, **texts):
             pass
-    for words in ("authorizationEnabled=true", "request code 34", "tls.server.mode=enforcing", "copyUsers"):
+    for words in ("authorizationEnabled=true", "request code 34", "tls.server.mode=enforcing", "copyUser"):
         assert words in caplog.text
 
 

@@ -47,6 +47,11 @@ class MqAdmin:
     def __init__(self, directory: Path, version: str = CURRENT) -> None:
         self._shell = JavaShell(directory, version, name="mqadmin")
 
+    @property
+    def home(self) -> Path:
+        """Where it looks for conf/tools.yml, the keys that it signs with."""
+        return self._shell.home
+
     def __call__(self, *args: object, namesrv: str | None = None, check: bool = True) -> Completed:
         """Run one command. A stack trace or a refused option raises, unless check is False."""
         words = [str(arg) for arg in args] + (["-n", namesrv] if namesrv else [])

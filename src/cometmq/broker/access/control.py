@@ -78,8 +78,8 @@ class AccessControl:
             self.acls.forget(name)
         if not has_users and (self._directory / "users" / ROCKSDB_MARK).exists():
             logger.warning(
-                "users of RocketMQ in %s are not read: while its broker runs, bring them over with mqadmin copyUsers "
-                "and copyAcls",
+                "users of RocketMQ in %s are not read: while its broker runs, bring them over with mqadmin copyUser "
+                "and copyAcl",
                 self._directory / "users",
             )
         warnings = startup.add_configured_users(self._config, self.users)
