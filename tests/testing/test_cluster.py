@@ -11,7 +11,7 @@ import pytest
 from cometmq import StartFrom
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.server import Broker
-from cometmq.errors import CometError, ConfigError, NotRunning
+from cometmq.errors import AccessDenied, CometError, ConfigError, NotRunning
 from cometmq.testing import Cluster, EmbeddedBroker, MovableClock, SyncCluster
 from tests.conftest import run
 from tests.support.length import by_length
@@ -264,3 +264,38 @@ def test_many_clusters_in_one_process_leave_nothing_behind() -> None:
         assert grown_kib < 8 * 1024, f"{grown_kib} KiB more after {ROUNDS} clusters"
 
     run(check(), timeout_s=300)
+
+
+async def test_a_secure_cluster_asks_who_is_there(tmp_path: Path) -> None:
+    async with Cluster(secure=True, brokers=2, topics=["orders"], directory=tmp_path) as cluster:
+        keys = await cluster.create_user("shop", {"Topic:orders": "Pub"})
+        async with cluster.client(**keys) as client, client.producer("pg") as producer:
+            await producer.send("orders", b"hello")
+            with pytest.raises(AccessDenied):
+                async with client.admin() as admin:
+                    await admin.create_topic("more")
+        async with cluster.client(access_key="", secret_key="") as client, client.producer("pg", retries=0) as producer:
+            with pytest.raises(AccessDenied, match="username cannot be null"):
+                await producer.send("orders", b"nobody")
+        assert [message.body for message in await cluster.messages("orders")] == [b"hello"]
+        await cluster.broker.restart(kill=True)
+        await cluster.create_topic("later")
+    async with Cluster(secure=True, brokers=2, directory=tmp_path) as again:
+        assert [message.body for message in await again.messages("orders")] == [b"hello"]
+        assert again.keys["access_key"] == "admin"
+    assert (tmp_path / "keys.json").stat().st_mode & 0o077 == 0
+
+
+def test_a_secure_cluster_works_without_asyncio() -> None:
+    with SyncCluster(secure=True, topics=["orders"]) as cluster:
+        keys = cluster.create_user("shop", {"Topic:orders": "Sub"})
+        assert cluster.messages("orders") == []
+        with (
+            cluster.client(**keys) as client,
+            client.producer("pg", retries=0) as producer,
+            pytest.raises(AccessDenied, match="cometmq acl grant shop Topic:orders Pub"),
+        ):
+            producer.send("orders", b"x")
+        assert cluster.keys["access_key"] == "admin"
+    with SyncCluster() as open_to_all, pytest.raises(ConfigError, match="secure=True"):
+        _ = open_to_all.keys

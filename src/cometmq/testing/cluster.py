@@ -8,21 +8,28 @@ Files are small so that a cluster starts and stops in a fraction of a second; an
 real, and can be moved ahead: see `clock`. What clients of this cluster do has the same time; other programs may connect
 too, in theirs.
 
+With `secure` the brokers check who sends a request and what it may do. Clients of the cluster are then a Super user,
+unless they are given keys; `create_user` makes others.
+
 Killing a broker: its connections break without a word, and its directory is put back to what it was in that moment,
 byte for byte what the kernel had of a process killed with SIGKILL. The rest of the object is stopped behind the scenes.
 """
 
 import contextlib
+import json
+import secrets
 import shutil
 import tempfile
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self, Unpack
+from typing import Final, Self, TypedDict, Unpack
 
+from cometmq import state_file
 from cometmq.broker.admin import settings as broker_live
 from cometmq.broker.server import Broker
+from cometmq.client.admin import AccessEntry
 from cometmq.client.client import Client
 from cometmq.client.messages import Message
 from cometmq.client.options import ClientKeywords
@@ -47,6 +54,18 @@ SMALL: Final[dict[str, Setting]] = {
     "diskSpaceCleanForciblyRatio": 99,
     "diskSpaceWarningLevelRatio": 99,
 }
+
+
+SUPER_USER: Final = "admin"
+SERVERS_USER: Final = "servers"
+KEYS_FILE: Final = "keys.json"
+
+
+class Keys(TypedDict):
+    """What a client needs to be one user: `cluster.client(**keys)`."""
+
+    access_key: str
+    secret_key: str
 
 
 class EmbeddedNameServer:
@@ -161,7 +180,8 @@ class EmbeddedBroker:
 class Cluster:
     """`settings` are the brokers', by RocketMQ's keys; `topics` are made at the start, on every broker.
 
-    `directory` keeps the files after the end; without it they are in a temporary one and go.
+    `directory` keeps the files after the end; without it they are in a temporary one and go. `secure`: requests are
+    signed, and users may do what they were granted.
     """
 
     def __init__(
@@ -172,6 +192,7 @@ class Cluster:
         queues: int = 4,
         settings: Mapping[str, Setting] | None = None,
         directory: str | Path | None = None,
+        secure: bool = False,
     ) -> None:
         if not 1 <= brokers <= 26:
             raise ConfigError(f"brokers is {brokers}, allowed are 1 to 26")
@@ -181,6 +202,8 @@ class Cluster:
         self._topics = tuple(topics)
         self._queues = queues
         self._count = brokers
+        self._is_secure = secure
+        self._keys: Keys | None = None
         self._settings = {**SMALL, **(settings or {})}
         self._clients: list[Client] = []
         self.brokers: list[EmbeddedBroker] = []
@@ -202,6 +225,10 @@ class Cluster:
     async def _start(self, directory: Path) -> None:
         self._nameserver = EmbeddedNameServer(directory / "namesrv", self.clock)
         await self._nameserver.start()
+        access: dict[str, Setting] = {}
+        if self._is_secure:
+            self._keys, servers = _kept_keys(directory / KEYS_FILE)
+            access = _access_settings(self._keys, servers)
         own: dict[str, Setting] = {
             "bindAddress": "127.0.0.1",
             "brokerIP1": "127.0.0.1",
@@ -210,7 +237,7 @@ class Cluster:
         }
         for number in range(self._count):
             name = "broker-" + chr(ord("a") + number)
-            broker = EmbeddedBroker(name, directory / name, own | self._settings, self.clock)
+            broker = EmbeddedBroker(name, directory / name, own | access | self._settings, self.clock)
             self.brokers.append(broker)
             await broker.start()
         for topic in self._topics:
@@ -259,8 +286,19 @@ class Cluster:
             raise NotRunning("the cluster was not started: use `async with Cluster()`")
         return self.brokers[0]
 
+    @property
+    def keys(self) -> Keys:
+        """Those of the Super user, for other programs: COMETMQ_ACCESS_KEY and COMETMQ_SECRET_KEY."""
+        if self._keys is None:
+            raise ConfigError("there are no keys: make the cluster with secure=True, and start it")
+        return self._keys
+
     def client(self, **options: Unpack[ClientKeywords]) -> Client:
-        """A client of this cluster, with its time, to be used with `async with`; stopped with the cluster at last."""
+        """A client of this cluster, with its time, to be used with `async with`; stopped with the cluster at last.
+
+        Without keys it is the Super user of a secure cluster."""
+        if self._keys is not None and options.get("access_key") is None:
+            options = {**options, **self._keys}
         client = Client(self.namesrv, clock=self.clock, **options)
         self._clients.append(client)
         return client
@@ -277,6 +315,15 @@ class Cluster:
 
     # Content
 
+    async def create_user(self, name: str, rights: Mapping[str, str] | None = None) -> Keys:
+        """A user of a secure cluster with rights like {"Topic:orders_*": "Pub,Sub"}; gives its keys."""
+        keys = _new_keys(name)
+        async with self._own_client() as client, client.admin() as admin:
+            await admin.create_user(name, keys["secret_key"])
+            for resource, actions in (rights or {}).items():
+                await admin.grant(name, AccessEntry(resource, tuple(actions.split(","))))
+        return keys
+
     async def create_topic(self, topic: str, *, queues: int = 4, kind: str | None = None) -> None:
         """On every broker that runs; clients find it when this returns."""
         async with self._own_client() as client, client.admin() as admin:
@@ -291,7 +338,34 @@ class Cluster:
             return found
 
     def _own_client(self) -> Client:
-        return Client(self.namesrv, clock=self.clock)
+        if self._keys is None:
+            return Client(self.namesrv, clock=self.clock)
+        return Client(self.namesrv, clock=self.clock, **self._keys)
+
+
+def _new_keys(name: str) -> Keys:
+    return {"access_key": name, "secret_key": secrets.token_hex(16)}
+
+
+def _kept_keys(file: Path) -> tuple[Keys, Keys]:
+    """Of the Super user and of the servers: those of an earlier cluster in the same directory, whose users it has."""
+    if file.exists():
+        first, servers = json.loads(file.read_bytes())
+        return first, servers
+    first, servers = _new_keys(SUPER_USER), _new_keys(SERVERS_USER)
+    state_file.save(file, json.dumps([first, servers]).encode(), state_file.PRIVATE_FILES)
+    return first, servers
+
+
+def _access_settings(keys: Keys, servers: Keys) -> dict[str, Setting]:
+    return {
+        "authenticationEnabled": True,
+        "authorizationEnabled": True,
+        "initAuthenticationUser": json.dumps({"username": keys["access_key"], "password": keys["secret_key"]}),
+        "innerClientAuthenticationCredentials": json.dumps(
+            {"accessKey": servers["access_key"], "secretKey": servers["secret_key"]}
+        ),
+    }
 
 
 def _copy(source: str, target: str) -> None:

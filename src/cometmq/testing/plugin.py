@@ -3,7 +3,7 @@
     def test_orders(cometmq_cluster):                         a fresh cluster for this test
         run_my_program(cometmq_cluster.namesrv)
 
-    @pytest.mark.cometmq(brokers=2, topics=["orders"])        arguments of `Cluster`
+    @pytest.mark.cometmq(brokers=2, topics=["orders"])        arguments of `Cluster`; secure=True checks who asks
     def test_more(cometmq_cluster): ...
 
     def test_fast(cometmq_shared_cluster): ...                one cluster for the whole run; use topics of your own

@@ -15,7 +15,7 @@ from cometmq.client.loop_thread import LoopThread
 from cometmq.client.messages import Message
 from cometmq.client.options import ClientKeywords
 from cometmq.sync.client import Client
-from cometmq.testing.cluster import Cluster, EmbeddedBroker, Setting
+from cometmq.testing.cluster import Cluster, EmbeddedBroker, Keys, Setting
 
 
 class SyncBroker:
@@ -63,10 +63,11 @@ class SyncCluster:
         queues: int = 4,
         settings: Mapping[str, Setting] | None = None,
         directory: str | Path | None = None,
+        secure: bool = False,
     ) -> None:
         self._thread = LoopThread("cometmq-cluster")
         self._cluster = Cluster(
-            brokers=brokers, topics=topics, queues=queues, settings=settings, directory=directory
+            brokers=brokers, topics=topics, queues=queues, settings=settings, directory=directory, secure=secure
         )
         self.brokers: list[SyncBroker] = []
 
@@ -102,6 +103,11 @@ class SyncCluster:
     def broker(self) -> SyncBroker:
         return self.brokers[0]
 
+    @property
+    def keys(self) -> Keys:
+        """Those of the Super user of a secure cluster."""
+        return self._cluster.keys
+
     def client(self, **options: Unpack[ClientKeywords]) -> Client:
         """A sync client of this cluster, with its time, to be used with `with`; stopped with the cluster at last."""
         return Client.on(self._cluster.client(**options), self._thread)
@@ -118,6 +124,10 @@ class SyncCluster:
     def advance(self, seconds: float) -> None:
         """Move the cluster's time ahead, and that of its clients. What is due meanwhile happens."""
         self._thread.run(self._cluster.advance(seconds))
+
+    def create_user(self, name: str, rights: Mapping[str, str] | None = None) -> Keys:
+        """A user of a secure cluster with rights like {"Topic:orders_*": "Pub,Sub"}; gives its keys."""
+        return self._thread.run(self._cluster.create_user(name, rights))
 
     def create_topic(self, topic: str, *, queues: int = 4, kind: str | None = None) -> None:
         self._thread.run(self._cluster.create_topic(topic, queues=queues, kind=kind))
