@@ -37,6 +37,24 @@ from tests.compat.harness.servers import MAKES, Broker, CometNameServer, JavaBro
 from tests.compat.harness.shell import JavaShell
 from tests.support.require import unavailable
 
+# Here our client or tool talks to both makes of servers.
+OUR_PROGRAMS = ("test_client_", "test_cli", "test_broker_tables")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if isinstance(item, pytest.Function) and is_among_theirs(item.path.name, item.name):
+            item.add_marker(pytest.mark.long)
+
+
+def is_among_theirs(file: str, test: str) -> bool:
+    """Whether only RocketMQ's programs take part: that shows the test to be right, not us, so `make verify` has it."""
+    _, _, parameters = test.rstrip("]").partition("[")
+    makes = set(parameters.split("-"))
+    if "java" not in makes or makes & {"comet", "python"}:
+        return False
+    return parameters.startswith("java-java") or not file.startswith(OUR_PROGRAMS)
+
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:

@@ -156,6 +156,7 @@ FIRST_RETRY_MS, SECOND_RETRY_MS = 10_000, 30_000
 LATE_MS = 15_000  # the sweep over delayed messages, the pull, and a busy machine
 
 
+@pytest.mark.long
 def test_retries_come_after_ten_seconds_and_thirty_more(
     java55: JavaShell, jars: None, tmp_path: Path, topic: str
 ) -> None:

@@ -185,6 +185,7 @@ def bodies(consumer: Run) -> set[str]:
 
 
 @pytest.mark.mission("BS-05")
+@pytest.mark.long
 def test_both_makes_take_over_from_each_other(
     java55: JavaShell, namesrv_of_ours: str, tmp_path: Path, topic: str
 ) -> None:
