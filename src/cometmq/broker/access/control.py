@@ -25,6 +25,7 @@ from cometmq.auth.audit import AUDIT
 from cometmq.auth.resources import Need
 from cometmq.auth.signer import Signer
 from cometmq.auth.users import User, Users
+from cometmq.broker.access.migration import migrate
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.tables import saving
 from cometmq.clock import Clock
@@ -83,6 +84,7 @@ class AccessControl:
                 self._directory / "users",
             )
         warnings = startup.add_configured_users(self._config, self.users)
+        warnings += migrate(self._config, self.users, self.acls)
         startup.check_somebody_can_log_in(self.rules, self.users)
         for warning in [*warnings, *startup.open_doors(self._config, self.rules), *self._gaps()]:
             logger.warning("access control: %s", warning)
