@@ -25,6 +25,7 @@ from setuptools.command.build_ext import build_ext
 # msgspec then refuses every value for them, and each header would take the lenient road (4 us instead of 1).
 HOT_MODULES: tuple[str, ...] = (
     "src/cometmq/broker/delayed/levels.py",
+    "src/cometmq/broker/tables/delay_progress.py",
     "src/cometmq/broker/transactions/ops.py",
     "src/cometmq/broker/transactions/half_queue.py",
     "src/cometmq/broker/transactions/half.py",

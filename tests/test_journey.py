@@ -35,7 +35,7 @@ async def test_the_journey_is_the_way_that_a_message_takes() -> None:
     assert {file for file in told if file not in entered} == {
         "broker/cold_pages.py",
         "broker/delayed/levels.py",
-        "broker/routes.py",
+        "broker/rooms.py",
         "broker/tables/saving.py",
         "broker/transactions/half.py",
         "store/log/flush.py",

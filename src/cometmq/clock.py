@@ -89,3 +89,8 @@ class ManualClock:
                 self._elapsed_ns = timer.due_ns
                 timer.callback()
         self._elapsed_ns = target_ns
+
+
+def uptime_ms(clock: Clock) -> int:
+    """Monotonic time in ms: what deadlines and expiry are measured with."""
+    return int(clock.monotonic() * 1000)

@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 
 from cometmq.auth.needs import NEEDS, UnreadableNeeds
-from cometmq.broker.routes import HANDLERS as BROKER_HANDLERS
 from cometmq.nameserver.handlers import HANDLERS as NAMESERVER_HANDLERS
 from cometmq.wire.codes import Request
 from cometmq.wire.command import Command, request
 from cometmq.wire.headers import admin
 from tests.support.auth_vectors import vectors
+from tests.support.served import CODES
 
 CLUSTER_GET = [("Cluster:DefaultCluster", ["Get"])]
 CLUSTER_UPDATE = [("Cluster:DefaultCluster", ["Update"])]
@@ -88,7 +88,7 @@ def test_a_request_needs_what_rocketmq_asks_for_or_more(vector: dict[str, Any]) 
 
 
 def test_every_request_that_a_server_answers_has_a_row() -> None:
-    served = {*BROKER_HANDLERS, *NAMESERVER_HANDLERS, Request.GET_ROUTEINFO_BY_TOPIC}
+    served = {*CODES, *NAMESERVER_HANDLERS, Request.GET_ROUTEINFO_BY_TOPIC}
     assert served - NEEDS.keys() == set()
 
 

@@ -1,10 +1,13 @@
-"""The state of a broker put together as in the real one, with a connection and a store that a test can look into."""
+"""The tables of a broker and the contexts of some of its rooms, with a connection and a store that a test can look
+into."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from cometmq.broker.admin.context import TopicsContext
 from cometmq.broker.config import BrokerConfig
+from cometmq.broker.consume.context import MembersContext, OffsetContext
 from cometmq.broker.consume.locks import QueueLocks
 from cometmq.broker.stats.stats import Stats
 from cometmq.broker.tables.groups import Groups
@@ -84,8 +87,35 @@ class Assembly:
         self.queue_locks = QueueLocks(self.config.lock_max_live_ms)
         self.address = "192.0.2.1:10911"
         self.settled_count = 0
+        self.for_members = MembersContext(
+            self._current,
+            self.clock,
+            self.topics,
+            self.groups,
+            self.consumers,
+            self.producers,
+            self.property_filters,
+            self.queue_locks,
+        )
+        self.for_offsets = OffsetContext(
+            self._current, self.topics, self.groups, self.offsets, self.consumers, self.store
+        )
+        self.for_lists = TopicsContext(
+            self._current,
+            self.topics,
+            self.groups,
+            self.offsets,
+            self.consumers,
+            self.store,
+            self.stats,
+            self.address,
+            self.settled,
+        )
         self.topics.make_system_topics()
         self.groups.make_built_in_groups()
+
+    def _current(self) -> BrokerConfig:
+        return self.config
 
     def set(self, **settings: Any) -> None:
         self.config = replace(self.config, **settings)

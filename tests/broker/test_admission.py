@@ -66,7 +66,7 @@ async def test_sends_that_lay_in_the_socket_while_the_loop_stood_still(
         await asyncio.sleep(0.2)
         client = SendingThread(broker.port, 100)
         await until(lambda: len(broker.server.connections) == 1)
-        family = broker.families["send"]
+        family = broker.rooms.families["send"]
         caplog.clear()
         client.start()
         time.sleep(stall_s)  # noqa: ASYNC251 - the stall itself
@@ -99,7 +99,7 @@ def test_each_family_has_its_own_patience_and_fast_failure_can_be_switched_off()
     clock = ManualClock()
     config = [BrokerConfig()]
     watch = LoopWatch(clock)
-    families = make_families(lambda: config[0], watch, SendGate())
+    families = make_families(lambda: config[0], watch, SendGate(SlowBench().store.log, False))
     watch.start()
     patience_ms = {name: getattr(config[0], wait) for name, (_, wait) in FAMILIES.items() if wait is not None}
     assert patience_ms == {
@@ -141,7 +141,7 @@ async def test_a_full_family_refuses_only_itself(tmp_path: Path) -> None:
         add_topic(broker, "TopicA")
         for _ in range(5):
             peer.send(pull_request("TopicA", suspend_ms=15_000))
-        await until(lambda: broker.longpoll.count == 5)
+        await until(lambda: broker.rooms.consume.longpoll.count == 5)
         answer = await peer.call(pull_request("TopicA", suspend_ms=15_000))
         assert answer.code == Response.SYSTEM_BUSY
         assert (answer.remark or "").startswith("[OVERLOAD]")
@@ -304,18 +304,18 @@ def test_a_hundred_thousand_refusals_are_two_lines(tmp_path: Path, caplog: pytes
     async def main() -> None:
         async with running_broker(tmp_path, ManualClock()) as broker:
             add_topic(broker, "TopicA")
-            broker.families["send"].waiting = broker.families["send"].waiting_max
+            broker.rooms.families["send"].waiting = broker.rooms.families["send"].waiting_max
             peer = DirectPeer(broker.server)
             frame = encode(send_request("TopicA"))
             caplog.clear()
             for _ in range(1000):
                 await peer.feed_in_turn(frame * 100)
             refused = [answer for answer in peer.answers if answer.code == Response.SYSTEM_BUSY]
-            assert len(refused) == broker.families["send"].refused == 100_000
+            assert len(refused) == broker.rooms.families["send"].refused == 100_000
             lines = [it.getMessage() for it in caplog.records if it.getMessage().startswith("refuse request")]
             assert len(lines) == 2
             assert lines[1].endswith("seen=50001")
-            broker.families["send"].waiting = 0
+            broker.rooms.families["send"].waiting = 0
             peer.leave()
 
     run(main(), timeout_s=120)
@@ -336,5 +336,5 @@ def test_refused_puts_are_thinned_too(caplog: pytest.LogCaptureFixture) -> None:
 async def test_the_gate_knows_the_store_of_a_running_broker(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as broker:
         assert isinstance(broker, Broker)
-        assert broker.gate.log is broker.store.log
-        assert not broker.gate.is_replica
+        assert broker.rooms.gate.log is broker.store.log
+        assert not broker.rooms.gate.is_replica

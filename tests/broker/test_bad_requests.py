@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from cometmq.broker.routes import HANDLERS
 from cometmq.clock import ManualClock
 from cometmq.wire.codes import REQUEST_NAMES, RESPONSE_NAMES, Request, Response
 from cometmq.wire.command import Command, request
 from tests.support.aio import run
 from tests.support.brokers import Peer, add_topic, running_broker, send_request, stored
+from tests.support.served import CODES
 
 # The text of an exception that no handler has foreseen.
 BUG = re.compile(r"^(?!HeaderError|WireError|StoreError)[A-Za-z]+(Error|Exception)\b")
@@ -47,7 +47,7 @@ def test_no_senseless_request_runs_into_a_bug(tmp_path: Path, case: str) -> None
         clock = ManualClock()
         async with running_broker(tmp_path, clock) as broker, Peer.of(broker) as peer:
             add_topic(broker, "TopicA")
-            for code in sorted(HANDLERS):
+            for code in sorted(CODES):
                 sense = SENSELESS[case]
                 asking = asyncio.ensure_future(peer.ask(request(code, dict(sense.ext), sense.body)))
                 while not asking.done():

@@ -112,7 +112,7 @@ async def test_pops_that_another_broker_has_noted_wait_for_their_pages(tmp_path:
         name = {"t": "TopicA", "c": "g", "q": 0, "so": 0, "pt": clock.now_ms(), "bn": "broker-a"}
         for tag, note in (("ck", {**name, "it": 1_000, "n": 3}), ("ack", {**name, "ao": 1})):
             put = AppendRequest(topic, 0, json.dumps(note).encode(), f"TAGS\x01{tag}\x02")
-            assert broker.put(put).status == PutStatus.OK
+            assert broker.rooms.delayed.put(put).status == PutStatus.OK
     async with after_a_restart(tmp_path, clock, disk) as (broker, _peer, slow):
         clock.advance(10)
         await until(lambda: slow.reads, "a read in the thread")
@@ -184,7 +184,7 @@ async def test_figures_of_queues_wait_for_their_pages_and_nobody_else_does(tmp_p
         last_ms = clock.now_ms()
         await peer.send("TopicA")
     async with after_a_restart(tmp_path, clock, disk) as (broker, peer, slow), Peer.of(broker) as other:
-        broker.offsets.commit("consumers", "TopicA", 0, 2, "test")
+        broker.tables.offsets.commit("consumers", "TopicA", 0, 2, "test")
         ext = {"topic": "TopicA", "group": "consumers", "consumerGroup": "consumers"}
         asking = asyncio.create_task(peer.call(code, **ext))
         await until(lambda: slow.reads, "a read in the thread")
@@ -207,10 +207,10 @@ async def test_a_reset_to_a_time_waits_for_its_pages_and_changes_nothing_before(
         ext = {"topic": "TopicA", "group": "consumers", "timestamp": start_ms + 8000, "isForce": "true"}
         asking = asyncio.create_task(peer.call(Request.INVOKE_BROKER_TO_RESET_OFFSET, **ext))
         await until(lambda: slow.reads, "a read in the thread")
-        assert broker.offsets.take_reset("consumers", "TopicA", 0) is None
+        assert broker.tables.offsets.take_reset("consumers", "TopicA", 0) is None
         slow.let_go()
         assert (await asking).code == 0
-        assert [broker.offsets.take_reset("consumers", "TopicA", queue_id) for queue_id in range(2)] == [4, 4]
+        assert [broker.tables.offsets.take_reset("consumers", "TopicA", queue_id) for queue_id in range(2)] == [4, 4]
 
 
 def test_pages_that_were_loaded_are_not_asked_for_again_until_the_walk_is_past_them() -> None:

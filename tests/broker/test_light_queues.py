@@ -40,7 +40,7 @@ async def test_light_queues_and_groups_are_there_without_being_made(tmp_path: Pa
             (found,) = await p.pull_messages(queue, group=GROUP)
             assert (found.topic, found.body) == ("TopicA", b"x")
         assert broker.store.queues.lmq_count == 2
-        assert (A in broker.topics.table, GROUP in broker.groups.table) == (False, False)
+        assert (A in broker.tables.topics.table, GROUP in broker.tables.groups.table) == (False, False)
 
 
 async def test_without_the_switch_there_are_none(tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ async def test_pops_prefer_high_priorities_as_often_as_the_group_says(tmp_path: 
     async with running_broker(tmp_path, ManualClock()) as broker, Popper.at(broker.address) as peer:
         assert isinstance(peer, Popper)
         add_topic(broker, "TopicA", queues=16, attributes={"message.type": "PRIORITY"})
-        broker.groups.update([SubscriptionGroupConfig(group_name="g", attributes={"+priority.factor": factor})])
+        broker.tables.groups.update([SubscriptionGroupConfig(group_name="g", attributes={"+priority.factor": factor})])
         for number in range(16):
             body = b"%02d" % number
             assert (await peer.send("TopicA", body, properties={"_SYS_MSG_PRIORITY_": str(number)})).code == 0

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from cometmq.broker.routes import HANDLERS as BROKER_HANDLERS
 from cometmq.log_lines import CHARS_MAX, OneLine, one_line
 from cometmq.nameserver.handlers import HANDLERS as NAME_SERVER_HANDLERS
 from cometmq.wire.bodies import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
@@ -17,6 +16,7 @@ from cometmq.wire.fastjson.writer import dumps
 from tests.attack.corpus import Link
 from tests.broker.processes import broker_process
 from tests.nameserver.support import process, registration
+from tests.support.served import CODES
 
 FORGED = "x\n2026-01-01 00:00:00,000 CRITICAL cometmq.broker.server forged\r\x1b[2J\u2028"
 LINE = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} [A-Z]+ cometmq[\w.]* |    |asyncio)")
@@ -89,7 +89,7 @@ def check(log: str) -> None:
 
 def test_no_request_to_a_broker_forges_a_line(tmp_path: Path) -> None:
     with broker_process(tmp_path, "--log-level", "debug") as broker:
-        attack(broker.port, sorted(BROKER_HANDLERS))
+        attack(broker.port, sorted(CODES))
         assert broker.stop() == 0
         check(broker.log)
 

@@ -111,7 +111,7 @@ async def test_a_start_without_its_ports_leaves_nothing(tmp_path: Path, taken_of
 @pytest.mark.parametrize("name", ["topics.json", "subscriptionGroup.json", "consumerOffset.json", "delayOffset.json"])
 async def test_a_table_without_a_good_copy_refuses_the_start(tmp_path: Path, name: str) -> None:
     async with running_broker(tmp_path) as broker:
-        broker.offsets.commit("g", "T", 0, 5, "c")
+        broker.tables.offsets.commit("g", "T", 0, 5, "c")
     path = tmp_path / "store/config" / name
     path.write_bytes(b'{"half a')
     path.with_name(name + ".bak").unlink(missing_ok=True)
@@ -251,11 +251,11 @@ async def hundred_sends(
     broker = Broker(broker_settings(tmp_path, flushDiskType="SYNC_FLUSH"), None, disk)
     await broker.start()
     add_topic(broker, "TopicA")
-    await broker.settled()
+    await broker.rooms.settled()
     disk.on_call = stalled_sync(flush_may_end)
     async with Peer.of(broker) as peer:
         sends = [asyncio.create_task(peer.send("TopicA")) for _ in range(100)]
-        await until(lambda: broker.families["send"].waiting == 100)
+        await until(lambda: broker.rooms.families["send"].waiting == 100)
         yield broker, sends, flush_may_end
 
 
@@ -290,8 +290,8 @@ async def test_a_stop_saves_offsets_and_the_next_start_has_them(tmp_path: Path) 
         await peer.send("TopicA")
         await peer.pull("TopicA", commit=1)
     async with running_broker(tmp_path) as broker:
-        assert broker.offsets.query("consumers", "TopicA", 0) == 1
-        assert broker.groups.get("consumers") is not None
+        assert broker.tables.offsets.query("consumers", "TopicA", 0) == 1
+        assert broker.tables.groups.get("consumers") is not None
         assert len(stored(broker, "TopicA")) == 1
 
 
@@ -306,15 +306,15 @@ async def test_a_crash_takes_offsets_back_by_5_seconds_at_most_and_never_forward
             fields = {"consumerGroup": "consumers", "topic": "TopicA", "queueId": 0, "commitOffset": second}
             assert (await peer.call(Request.UPDATE_CONSUMER_OFFSET, **fields)).code == 0
             clock.advance(1)
-            await until(lambda: not broker._savers["consumerOffset.json"].writing)
+            await until(lambda: not broker.tables.files.is_saving("consumerOffset.json"))
             path = tmp_path / "store/config/consumerOffset.json"
             if second >= 15:
                 crashed = tmp_path / f"crashed-{second}/store/config"
                 crashed.mkdir(parents=True)
                 (crashed / path.name).write_bytes(path.read_bytes())
                 survivor = Broker(broker_settings(crashed.parent.parent), clock)
-                survivor._load_tables()
-                left = survivor.offsets.query("consumers", "TopicA", 0)
+                survivor.load_tables()
+                left = survivor.tables.offsets.query("consumers", "TopicA", 0)
                 assert second - 5 <= left <= second
 
 

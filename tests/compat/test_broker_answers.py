@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from cometmq.broker.server import Broker
-from cometmq.store.log.append import AppendRequest
 from cometmq.store.results import PutResult, PutStatus
 from tests.compat.harness.servers import CometNameServer
 from tests.compat.harness.shell import JavaShell
@@ -53,25 +52,18 @@ REFUSED = {
 }
 
 
-class OneResult(Broker):
-    result: PutResult
-
-    def put(self, message: AppendRequest) -> PutResult:
-        return self.result
-
-
 @pytest.mark.mission("SE-06")
 def test_a_java_producer_shows_the_status_of_each_put(java: JavaShell, tmp_path: Path, topic: str) -> None:
     async def main() -> None:
-        broker = OneResult(broker_settings(tmp_path, namesrvAddr=namesrv.address))
+        broker = Broker(broker_settings(tmp_path, namesrvAddr=namesrv.address))
         await broker.start()
         try:
             add_topic(broker, topic)
-            await broker.settled()
+            await broker.rooms.settled()
             producer = java.begin(SEND_ONE_BY_ONE, namesrv.address, topic)
 
             async def send(result: PutResult) -> dict[str, object]:
-                broker.result = result
+                broker.rooms.produce.context.put = lambda _: result
                 producer.send("one more")
                 row: dict[str, object] = await asyncio.to_thread(producer.next)
                 return row

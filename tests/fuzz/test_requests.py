@@ -18,7 +18,6 @@ from pathlib import Path
 
 import pytest
 
-from cometmq.broker.routes import HANDLERS
 from cometmq.broker.server import Broker
 from cometmq.clock import ManualClock
 from cometmq.errors import WireError
@@ -32,6 +31,7 @@ from tests.support.brokers import Peer, add_topic, running_broker
 from tests.support.direct import DirectPeer
 from tests.support.golden import golden_frames
 from tests.support.length import count
+from tests.support.served import CODES
 
 INPUTS = count("COMETMQ_FUZZ_INPUTS", 20000, 100000, 1000000)
 SEED = int(os.environ.get("COMETMQ_FUZZ_SEED", "20261115"))
@@ -87,7 +87,7 @@ LEFT_OUT = {Request.UPDATE_BROKER_CONFIG, Request.DELETE_TOPIC_IN_BROKER, Reques
 
 def golden_requests() -> list[bytes]:
     frames = [bytes.fromhex(row["frame_hex"]) for row in golden_frames() if row["kind"] == "request"]
-    return [frame for frame in frames if FrameSplitter().feed(frame)[0].code in HANDLERS]
+    return [frame for frame in frames if FrameSplitter().feed(frame)[0].code in CODES]
 
 
 def field_names() -> dict[int, list[str]]:
@@ -97,7 +97,7 @@ def field_names() -> dict[int, list[str]]:
         command = FrameSplitter().feed(frame)[0]
         names.setdefault(command.code, set()).update(command.ext)
     everything = sorted(set().union(*names.values()) | {"group", "offset", "delayLevel", "timestamp", "clientId"})
-    return {code: sorted(names.get(code, ())) or everything for code in HANDLERS}
+    return {code: sorted(names.get(code, ())) or everything for code in CODES}
 
 
 def value_of(name: str, wildness: float, chance: random.Random) -> str:
@@ -187,7 +187,7 @@ async def _fuzz(directory: Path) -> None:
     chance = random.Random(SEED)
     clock = ManualClock()
     golden = golden_requests()
-    codes = sorted(HANDLERS.keys() - LEFT_OUT) + sorted(OFTEN) * 10
+    codes = sorted(CODES - LEFT_OUT) + sorted(OFTEN) * 10
     names = field_names()
     settings = {
         "autoCreateTopicEnable": False, "autoCreateSubscriptionGroup": False, "mappedFileSizeCommitLog": 8 << 20,
@@ -196,8 +196,8 @@ async def _fuzz(directory: Path) -> None:
     async with running_broker(directory, clock, **settings) as broker:
         for topic in ("TopicA", "TopicB"):
             add_topic(broker, topic, 4)
-        broker.groups.update([SubscriptionGroupConfig(group_name=group) for group in ("consumers", "others")])
-        await broker.settled()
+        broker.tables.groups.update([SubscriptionGroupConfig(group_name=group) for group in ("consumers", "others")])
+        await broker.rooms.settled()
         tasks_before = len(asyncio.all_tasks())
         crowd = Crowd(broker, 20)
         settled_bytes = 0
@@ -223,14 +223,14 @@ async def _fuzz(directory: Path) -> None:
         gc.collect()
         grown_bytes = anonymous_bytes() - settled_bytes
         assert not crowd.bugs, f"{Counter(crowd.bugs).most_common(5)}\nreplay: {REPLAY}"
-        waiting = {name: family.waiting for name, family in broker.families.items() if family.waiting}
+        waiting = {name: family.waiting for name, family in broker.rooms.families.items() if family.waiting}
         print(
             f"{INPUTS} fuzzed requests, seed {SEED}: {sum(crowd.codes.values())} answers "
             f"{dict(sorted(crowd.codes.items()))}, {crowd.opened} connections, "
-            f"{broker.stats.messages()[0]} messages stored, memory grew by {grown_bytes >> 10} KiB"
+            f"{broker.rooms.shared.stats.messages()[0]} messages stored, memory grew by {grown_bytes >> 10} KiB"
         )
         assert waiting == {}, f"{waiting}\nreplay: {REPLAY}"
-        assert broker.longpoll.count == 0
+        assert broker.rooms.consume.longpoll.count == 0
         assert not broker.server.endpoint.tasks
         assert broker.server.endpoint.inflight_bytes == broker.server.endpoint.partial_bytes == 0
         assert broker.server.connections == []
@@ -267,7 +267,7 @@ async def _let_time_pass(broker: Broker, clock: ManualClock) -> None:
 
 async def _is_well(broker: Broker) -> None:
     add_topic(broker, "Honest")
-    broker.groups.update([SubscriptionGroupConfig(group_name="honest")])
+    broker.tables.groups.update([SubscriptionGroupConfig(group_name="honest")])
     async with Peer.of(broker) as peer:
         assert (await peer.send("Honest", b"still here")).code == 0
         assert [message.body for message in await peer.pull_messages("Honest", group="honest")] == [b"still here"]

@@ -151,7 +151,7 @@ def test_a_failed_sync_in_the_background_makes_the_store_read_only() -> None:
         still = Still()
         still.store.put(message(body=bytes(5 * PAGE)))
         alarms: list[OSError] = []
-        still.store.on_failure = alarms.append
+        still.store.subscribe(failed=alarms.append)
         error = OSError(5, part)
 
         def fail_part(operation: str, path: str, part: str = part, error: OSError = error) -> None:

@@ -407,7 +407,7 @@ def test_a_failed_sync_makes_the_store_read_only(flush_disk_type: str, caplog: p
     disk = FakeDisk()
     store = open_store(disk, flush_disk_type=flush_disk_type)
     alarms: list[OSError] = []
-    store.on_failure = alarms.append
+    store.subscribe(failed=alarms.append)
     store.put(message(body=b"before"))
     store.flush_now()
     store.put(message(body=b"hit"))

@@ -13,7 +13,8 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from cometmq.auth.signer import Signer
-from cometmq.broker.server import FAST_PORT_BELOW, Broker
+from cometmq.broker.hosts import FAST_PORT_BELOW
+from cometmq.broker.server import Broker
 from cometmq.wire.bodies import AclInfo, AclPolicy, PolicyEntry, UserInfo
 from cometmq.wire.codes import Request
 from cometmq.wire.command import Command

@@ -72,7 +72,7 @@ async def running_broker(
 
 def add_topic(broker: Broker, name: str, queues: int = 4, **fields: Any) -> TopicConfig:
     topic = TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues, **fields)
-    broker.topics.update([topic])
+    broker.tables.topics.update([topic])
     return topic
 
 

@@ -73,7 +73,7 @@ async def queue_of(producer: Producer[Any], topic: str, queue_id: int) -> Messag
 @asynccontextmanager
 async def behind_proxy(client: Client, cluster: RealCluster, broker: str) -> AsyncIterator[TcpProxy]:
     """Let a client that knows its routes reach one broker through a proxy only."""
-    target = next(one for one in cluster.brokers if one.config.broker_name == broker)
+    target = next(one for one in cluster.brokers if one.settings.config.broker_name == broker)
     async with TcpProxy.before(int(target.address.rpartition(":")[2])) as proxy:
         for route in client.instance._routes.values():
             for data in route.data.broker_datas:
@@ -143,7 +143,7 @@ class Asked:
 
 def committed(broker: Broker, group: str = "cg", topic: str = "T", queue_id: int = 0) -> int:
     """The offset that the broker has; -1 if none."""
-    return broker.offsets.query(group, topic, queue_id)
+    return broker.tables.offsets.query(group, topic, queue_id)
 
 
 async def advance_until(clock: ManualClock, condition: Any, what: str, step_s: float = 0.1, steps: int = 600) -> None:

@@ -25,7 +25,7 @@ async def until(done: Callable[[], object], what: str = "") -> None:
 
 async def follow_now(broker: Broker) -> None:
     """Everything, without waiting for the time of it."""
-    following = broker.following
+    following = broker.rooms.replicas.table_sync
     await until(lambda: following._running is None)
     rounds = following.rounds
     following._everything_s = following._progress_s = float("-inf")
@@ -57,5 +57,5 @@ async def running_group(directory: Path, **settings: object) -> AsyncIterator[Gr
             running_broker(directory / "master", **common) as master,
             running_broker(directory / "replica", **replica(**common)) as follower,
         ):
-            await until(lambda: follower.following.rounds, "a round of following")
+            await until(lambda: follower.rooms.replicas.table_sync.rounds, "a round of following")
             yield Group(names, master, follower)

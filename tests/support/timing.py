@@ -3,6 +3,7 @@
 from typing import Any
 
 from cometmq.broker.delayed.timers import Timers
+from cometmq.broker.tables.pending_timers import PendingTimers
 from cometmq.clock import ManualClock
 from cometmq.names import TIMER_TOPIC
 from cometmq.store.disk import Disk, File
@@ -43,7 +44,7 @@ class Bench:
         self.stats: list[tuple[str, int]] = []
         self.loads: list[tuple[str, int, int]] = []
         self.wakes = 0
-        self.timers = Timers(self.clock, self._delivered, self._wake)
+        self.timers = Timers(self.clock, PendingTimers(), self._delivered, self._wake)
         self.files = TimerFiles(self.disk, self.store.options, self.slots)
         self.timers.open(self.store, self.files, InlineWorker(), self._load)
         self.seen = self.store.queue_bounds(TOPIC, 0)[1]

@@ -98,7 +98,6 @@ def halves(broker: Broker) -> list[StoredMessage]:
 
 async def killed(broker: Broker, directory: Path, target: Path) -> Path:
     """What `kill -9` would leave of a broker's directory now, but for files that were just being replaced."""
-    for saver in broker._savers.values():
-        await saver.settle()
+    await broker.tables.files.settle_all()
     shutil.copytree(directory, target)
     return target

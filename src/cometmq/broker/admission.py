@@ -83,11 +83,16 @@ class LoopWatch:
         return int(waited_s * 1000) if waited_s > 0 else 0
 
 
-def make_families(config: Callable[[], BrokerConfig], watch: LoopWatch, gate: "SendGate") -> dict[str, Family]:
-    """All families by name."""
+def make_families(
+    config: Callable[[], BrokerConfig],
+    watch: LoopWatch,
+    gate: "SendGate",
+    on_evict: Callable[[], None] | None = None,
+) -> dict[str, Family]:
+    """All families by name. `on_evict`: see `Family`."""
     families: dict[str, Family] = {}
     for name, (bound, wait) in FAMILIES.items():
-        family = Family(name, getattr(config(), bound))
+        family = Family(name, getattr(config(), bound), on_evict=on_evict)
         if wait is not None:
             patience = _Patience(config, watch, family, wait)
             family.reject = partial(gate.refusal, patience) if name == "send" else patience.refusal
@@ -122,15 +127,15 @@ class _Patience:
 
 
 class SendGate:
-    """Refuses sends that the store could not take now. `log` is set when the store is open."""
+    """Refuses sends that the store could not take now."""
 
-    def __init__(self) -> None:
-        self.log: CommitLog | None = None
-        self.is_replica: bool = False
+    def __init__(self, log: CommitLog, is_replica: bool) -> None:
+        self.log: CommitLog = log
+        self.is_replica: bool = is_replica
 
     def refusal(self, patience: _Patience) -> str | None:
         log = self.log
-        if log is not None and log.busy:
+        if log.busy:
             return f"the disk is slow: an append took over {log.busy_s * 1000:.0f} ms (osPageCacheBusyTimeOutMills)"
         if self.is_replica:
             return "this broker is a replica: send to its master"

@@ -25,6 +25,13 @@ T = TypeVar("T")
 Place: TypeAlias = tuple[int, int]
 Range: TypeAlias = tuple[File, int, int]
 Act: TypeAlias = Callable[[], object]
+# Asked by a walk, which has a name, before it touches these places: True if they are being read, and it must wait.
+IsCold: TypeAlias = Callable[[str, list[Place]], bool]
+
+
+def all_warm(_walk: str, _places: list[Place]) -> bool:
+    """For those who may wait for the disk."""
+    return False
 
 
 class ColdPages:

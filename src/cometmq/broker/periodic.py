@@ -31,3 +31,35 @@ class Periods:
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
+
+
+class Rounds:
+    """What one room does by the clock for the whole replica group, while this broker is the one that does it.
+
+    open      as the store and the tables are now; StoreError or OSError if they cannot be read
+    start     by the clock from now on, until `pause`
+    resume    a message that was refused because it was on its way to another broker has got there: try again
+    finish    no more work is begun; what is under way ends as long as `is_writing`
+    close     after that; the store is still open
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._periods = Periods(clock)
+
+    def open(self) -> None: ...
+
+    def start(self) -> None:
+        raise NotImplementedError
+
+    def pause(self) -> None:
+        self._periods.stop()
+
+    def resume(self) -> None: ...
+
+    def finish(self) -> None: ...
+
+    @property
+    def is_writing(self) -> bool:
+        return False
+
+    def close(self) -> None: ...

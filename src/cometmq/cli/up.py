@@ -104,7 +104,7 @@ async def _serve(options: argparse.Namespace) -> int:
     serving.say_ready(f"ready namesrv={name_server.address} broker={broker.address}")
     if options.secure:
         _say_access(access, name_server.address)
-    elif _users_file(data).exists() and not broker.config.authentication_enabled:
+    elif _users_file(data).exists() and not broker.settings.config.authentication_enabled:
         print("cometmq up: there are users, but anybody may do anything: add --secure", file=sys.stderr, flush=True)
     failed = False
     if options.hello and (not options.secure or access.keys or configured(None, None) is not None):

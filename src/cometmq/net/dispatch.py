@@ -55,7 +55,11 @@ class Family:
     __slots__ = ("name", "waiting_max", "reject", "waiting", "refused", "waiting_of", "on_evict")
 
     def __init__(
-        self, name: str, waiting_max: int, reject: Callable[[], str | None] | None = None
+        self,
+        name: str,
+        waiting_max: int,
+        reject: Callable[[], str | None] | None = None,
+        on_evict: Callable[[], None] | None = None,
     ) -> None:
         self.name: str = name
         self.waiting_max: int = waiting_max
@@ -63,7 +67,7 @@ class Family:
         self.waiting: int = 0
         self.refused: int = 0
         self.waiting_of: dict[str, int] = {}
-        self.on_evict: Callable[[], None] | None = None
+        self.on_evict: Callable[[], None] | None = on_evict
 
     def refusal(self) -> str | None:
         """Why a request cannot be taken now, as the remark of its answer."""

@@ -14,6 +14,8 @@ from cometmq.settings import Live, setting
 
 GIB: Final = 1 << 30
 I64_MAX: Final = (1 << 63) - 1
+SYNC_MASTER: Final = "SYNC_MASTER"
+
 NOW: Final = Live.NOW
 NEVER: Final = Live.NEVER
 
@@ -95,7 +97,7 @@ class StoreOptions:
     correct_min_offset_force_interval_ms: int = setting("correctLogicMinOffsetForceInterval", 300_000)
 
     # Replication
-    broker_role: str = setting("brokerRole", "ASYNC_MASTER", NEVER, choices=("ASYNC_MASTER", "SYNC_MASTER", "SLAVE"))
+    broker_role: str = setting("brokerRole", "ASYNC_MASTER", NEVER, choices=("ASYNC_MASTER", SYNC_MASTER, "SLAVE"))
     duplication_enabled: bool = setting("duplicationEnable", False, NEVER)
     # 0: not set; then SYNC_MASTER waits for one replica besides the master.
     in_sync_replicas: int = setting("inSyncReplicas", 0, NOW)

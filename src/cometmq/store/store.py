@@ -32,7 +32,7 @@ from cometmq.store.log.recovery import Recovery
 from cometmq.store.log.retention import Retention
 from cometmq.store.log.segments import Segments
 from cometmq.store.log.write_flags import NOT_WRITABLE, QUEUE_DISK_FULL, Flags
-from cometmq.store.options import StoreOptions
+from cometmq.store.options import SYNC_MASTER, StoreOptions
 from cometmq.store.queues.consume_queue import UNIT, UNIT_BYTES, ConsumeQueue
 from cometmq.store.queues.consume_queues import ConsumeQueues
 from cometmq.store.queues.dispatch import Dispatcher, OnArrival
@@ -69,7 +69,7 @@ class Store:
         self.flags = Flags()
         # The error that made the store read-only for good; None while all is well.
         self.failure: OSError | None = None
-        self.on_failure: Callable[[OSError], object] = _ignore_error
+        self._failed_listeners: list[Callable[[OSError], object]] = []
         # Set by replication where puts must wait for replicas; says why there are too few to store anything.
         self.wait_for_replicas: ReplicaWait | None = None
         self.replica_shortage: Callable[[], str] | None = None
@@ -89,6 +89,8 @@ class Store:
         except BaseException:
             self._lock.release()
             raise
+        # Whether a put may have to wait before it can be answered: see `put_waiting`.
+        self.must_wait: bool = options.sync_flush or options.broker_role == SYNC_MASTER
         # A timed flusher sleeps through what would wake it, as RocketMQ's does.
         self._wakes_flush = options.sync_flush or (options.flush_wake_on_put and not options.flush_timed)
         self.is_open = True
@@ -209,6 +211,15 @@ class Store:
         wait_for_replicas(result.end_offset, both.replicated)
         return True
 
+    def subscribe(
+        self, *, arrived: OnArrival | None = None, failed: Callable[[OSError], object] | None = None
+    ) -> None:
+        """`arrived` is told of each message that is in its queue; `failed` of what made the store read-only."""
+        if arrived is not None:
+            self.dispatcher.on_arrival = arrived
+        if failed is not None:
+            self._failed_listeners.append(failed)
+
     # Asking
 
     def queue_bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
@@ -249,6 +260,14 @@ class Store:
         """Whether the message is there, and near enough to the end of the log to be in memory."""
         physical_offset = self.lookup.physical_offset(topic, queue_id, offset)
         return physical_offset >= 0 and self.log.max_offset - physical_offset <= self.reading.memory_bytes
+
+    def disk_use(self) -> str:
+        """How full the disk is, in words."""
+        root = self.options.root_dir
+        try:
+            return f"disk of {root} is {self.disk.used_ratio(root) * 100:.0f} % full"
+        except OSError as error:
+            return f"disk of {root} does not say how full it is: {error.strerror or error}"
 
     def change(self, options: StoreOptions) -> None:
         """Take over settings while running. A message size below 10 is ignored, as in RocketMQ."""
@@ -329,7 +348,8 @@ class Store:
             self.failure = error
             self.flags.cause = str(error)
             log.critical("made store read-only error=%s", error)
-            self.on_failure(error)
+            for listener in self._failed_listeners:
+                listener(error)
 
     def _try_sync(self, act: Callable[[], object]) -> None:
         try:
@@ -392,5 +412,3 @@ class _Both:
 
 def _ignore() -> None: ...
 
-
-def _ignore_error(_error: OSError) -> None: ...

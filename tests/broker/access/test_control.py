@@ -13,7 +13,8 @@ import pytest
 
 from cometmq.auth.signer import Signer
 from cometmq.auth.users import User
-from cometmq.broker.server import FAST_PORT_BELOW, Broker
+from cometmq.broker.hosts import FAST_PORT_BELOW
+from cometmq.broker.server import Broker
 from cometmq.clock import ManualClock
 from cometmq.errors import CometError
 from cometmq.wire.codes import Request

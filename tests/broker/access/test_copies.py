@@ -26,7 +26,7 @@ REPLICA: dict[str, object] = {"brokerRole": "SLAVE", "brokerId": 1, **SECURED, *
 async def replica_of(master: Broker, directory: Path, **texts: object) -> AsyncIterator[Broker]:
     ha = f"127.0.0.1:{master.port + 1}"
     async with running_broker(directory, **{**REPLICA, "haMasterAddress": ha, **texts}) as broker:
-        broker.following.follow(master.address)
+        broker.rooms.replicas.table_sync.follow(master.address)
         yield broker
 
 
@@ -50,22 +50,22 @@ async def test_a_replica_with_other_credentials_gets_nothing(tmp_path: Path) -> 
         await root.send("TopicA")
         stranger = '{"accessKey":"strangers","secretKey":"password of strangers"}'
         async with replica_of(master, tmp_path / "r", innerClientAuthenticationCredentials=stranger) as copy:
-            await until(lambda: copy.following.rounds)
+            await until(lambda: copy.rooms.replicas.table_sync.rounds)
             assert copy.access.users.table.keys() == {ROOT, "strangers"}
-            assert copy.offsets.data_version != master.offsets.data_version
+            assert copy.tables.offsets.data_version != master.tables.offsets.data_version
 
 
 @pytest.mark.parametrize("texts", [{}, {**SECURED, "authorizationEnabled": False}])
 async def test_a_master_that_shows_no_passwords_takes_none_away(tmp_path: Path, texts: dict[str, object]) -> None:
     async with running_broker(tmp_path / "m", **texts) as master, replica_of(master, tmp_path / "r") as copy:
-        await until(lambda: copy.following.rounds)
+        await until(lambda: copy.rooms.replicas.table_sync.rounds)
         assert copy.access.users.table.keys() == {ROOT, INNER}
 
 
 async def test_who_does_not_sign_does_not_ask(tmp_path: Path) -> None:
     for texts in ({}, SECURED, SIGNING):
         async with running_broker(tmp_path / f"{len(texts)}", **texts) as broker:
-            assert Copies(broker.access, broker.following.call).parts() == []
+            assert Copies(broker.access, broker.rooms.replicas.table_sync.call).parts() == []
 
 
 async def test_what_is_not_understood_takes_all_rights_of_its_user(tmp_path: Path) -> None:

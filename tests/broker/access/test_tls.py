@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from cometmq.broker.server import FAST_PORT_BELOW, Broker
+from cometmq.broker.hosts import FAST_PORT_BELOW
+from cometmq.broker.server import Broker
 from cometmq.clock import ManualClock
 from cometmq.errors import CometError
 from cometmq.net.tls import WATCH_S, ClientTls, client_context
@@ -116,7 +117,6 @@ async def test_a_broker_registers_with_an_enforcing_name_server_that_it_trusts(t
 async def test_one_that_enforces_dials_with_tls_unless_told_otherwise(tmp_path: Path) -> None:
     own = {**files(tmp_path), "tls.server.mode": "enforcing"}
     for texts, expected in (({}, True), ({"tls.enable": False}, False)):
-        broker = Broker(broker_settings(tmp_path, **own, **texts))
         seen: list[bytes] = []
 
         async def first_byte(
@@ -127,10 +127,10 @@ async def test_one_that_enforces_dials_with_tls_unless_told_otherwise(tmp_path: 
 
         listener = await asyncio.start_server(first_byte, "127.0.0.1", 0)
         port = listener.sockets[0].getsockname()[1]
-        with pytest.raises(CometError):
-            await broker.client.call(f"127.0.0.1:{port}", send_request("T"), 5)
+        async with running_broker(tmp_path, **own, **texts) as broker:
+            with pytest.raises(CometError):
+                await broker.rooms.replicas.client.call(f"127.0.0.1:{port}", send_request("T"), 5)
         assert (seen == [b"\x16"]) is expected
-        await broker.client.stop()
         listener.close()
 
 

@@ -23,7 +23,7 @@ LINK = FakeLink()
 
 def create(broker: Assembly, **fields: Any) -> Command:
     body = SubscriptionGroupConfig(**fields)
-    return done(update(broker, LINK, ask(Request.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body)))
+    return done(update(broker.for_lists, LINK, ask(Request.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body)))
 
 
 def test_a_group_is_created_and_saved_before_the_answer() -> None:
@@ -37,9 +37,9 @@ def test_a_group_is_created_and_saved_before_the_answer() -> None:
 def test_the_recorded_creation_keeps_every_member() -> None:
     (recorded,) = golden_requests(Request.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP)
     broker = Assembly()
-    assert done(update(broker, LINK, recorded)).code == Response.SUCCESS
+    assert done(update(broker.for_lists, LINK, recorded)).code == Response.SUCCESS
 
-    answer = get(broker, LINK, ask(Request.GET_SUBSCRIPTIONGROUP_CONFIG, group="wire_group"))
+    answer = get(broker.for_lists, LINK, ask(Request.GET_SUBSCRIPTIONGROUP_CONFIG, group="wire_group"))
     assert answer.body == recorded.body
 
 
@@ -67,7 +67,7 @@ def test_a_list_is_all_or_none() -> None:
 
     def create_all(*names: str) -> Command:
         body = SubscriptionGroupList(group_config_list=[SubscriptionGroupConfig(group_name=name) for name in names])
-        return done(update_list(broker, LINK, ask(Request.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, body)))
+        return done(update_list(broker.for_lists, LINK, ask(Request.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, body)))
 
     assert refusal(create_all, "a", "b b").code == Response.INVALID_PARAMETER
     assert broker.groups.get("a") is None
@@ -77,7 +77,7 @@ def test_a_list_is_all_or_none() -> None:
 
 
 def remove(broker: Assembly, **ext: Any) -> Command:
-    return done(delete(broker, LINK, ask(Request.DELETE_SUBSCRIPTIONGROUP, groupName="g", **ext)))
+    return done(delete(broker.for_lists, LINK, ask(Request.DELETE_SUBSCRIPTIONGROUP, groupName="g", **ext)))
 
 
 def test_deleting_a_group_keeps_its_offsets_unless_asked() -> None:
@@ -97,15 +97,15 @@ def test_asking_for_a_group_makes_it_where_that_is_allowed() -> None:
     broker = Assembly()
     asked = ask(Request.GET_SUBSCRIPTIONGROUP_CONFIG, group="g")
 
-    body = get(broker, LINK, asked).body
+    body = get(broker.for_lists, LINK, asked).body
     assert SubscriptionGroupConfig.decode(body) == SubscriptionGroupConfig(group_name="g")
 
     broker = Assembly(auto_create_group=False)
-    assert refusal(get, broker, LINK, asked).code == Response.SUBSCRIPTION_GROUP_NOT_EXIST
+    assert refusal(get, broker.for_lists, LINK, asked).code == Response.SUBSCRIPTION_GROUP_NOT_EXIST
 
 
 def listed(broker: Assembly, **ext: Any) -> tuple[SubscriptionGroupTable, int]:
-    answer = list_all(broker, LINK, ask(Request.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, **ext))
+    answer = list_all(broker.for_lists, LINK, ask(Request.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, **ext))
     response = answer if isinstance(answer, Command) else done(answer)
     return SubscriptionGroupTable.decode(response.body), int(response.ext["totalGroupNum"])
 
@@ -139,7 +139,7 @@ def test_a_table_of_many_groups_is_answered_whole() -> None:
 
 def forbid(broker: Assembly, **ext: Any) -> bool | None:
     asked = ask(Request.UPDATE_AND_GET_GROUP_FORBIDDEN, group="g", topic="T", **ext)
-    response = done(update_forbidden(broker, LINK, asked))
+    response = done(update_forbidden(broker.for_lists, LINK, asked))
     assert (response.code, response.remark) == (Response.SUCCESS, "")
     body = GroupForbidden.decode(response.body)
     assert (body.group, body.topic) == ("g", "T")
@@ -160,7 +160,7 @@ def test_a_group_is_barred_from_a_topic_and_let_again() -> None:
 
 def test_a_body_that_is_not_a_group_is_refused() -> None:
     with pytest.raises(RequestError) as caught:
-        done(update(Assembly(), LINK, ask(Request.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, b"{")))
+        done(update(Assembly().for_lists, LINK, ask(Request.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, b"{")))
     assert caught.value.code == Response.SYSTEM_ERROR
 
 

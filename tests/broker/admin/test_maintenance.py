@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from cometmq.broker.admin.maintenance import NOT_BUILT
-from cometmq.broker.routes import HANDLERS
 from cometmq.clock import ManualClock
 from cometmq.store.log.append import AppendRequest
 from cometmq.wire.bodies import HaStatus
 from cometmq.wire.codes import TIER, Request, Response
 from tests.broker.running import running_broker
+from tests.support.served import CODES
 
 
 async def test_queues_of_topics_that_are_gone_are_removed(tmp_path: Path) -> None:
@@ -72,4 +72,4 @@ async def test_what_is_not_built_is_refused_by_name(tmp_path: Path, code: int) -
 
 def test_only_requests_of_the_last_tier_are_refused_by_name() -> None:
     assert {TIER[code] for code in NOT_BUILT} == {"C"}
-    assert NOT_BUILT.keys() <= HANDLERS.keys()
+    assert NOT_BUILT.keys() <= CODES

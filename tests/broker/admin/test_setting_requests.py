@@ -81,7 +81,7 @@ async def test_a_change_that_may_not_be_made_changes_nothing(tmp_path: Path, bod
         assert answer.code == code
         assert answer.remark
         assert await shown(session) == before
-        assert running.broker.config.long_polling
+        assert running.broker.settings.config.long_polling
 
 
 async def test_keys_that_nobody_knows_are_skipped_and_named(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ async def test_keys_that_nobody_knows_are_skipped_and_named(tmp_path: Path) -> N
         assert answer.remark is not None
         assert "colour" in answer.remark
         assert "colour" not in await shown(session)
-        assert not running.broker.config.trace_on
+        assert not running.broker.settings.config.trace_on
         assert (await session.ask(Request.UPDATE_BROKER_CONFIG)).code == Response.SUCCESS
 
 
@@ -108,8 +108,8 @@ async def test_a_change_is_kept_in_the_settings_file(tmp_path: Path) -> None:
 async def test_a_change_of_permission_makes_a_new_version_of_the_topics(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as running:
         session = await running.connect()
-        before = running.broker.topics.data_version
+        before = running.broker.tables.topics.data_version
         await session.ask(Request.UPDATE_BROKER_CONFIG, b"brokerPermission=4")
-        assert running.broker.topics.data_version.counter == before.counter + 1
+        assert running.broker.tables.topics.data_version.counter == before.counter + 1
         await session.ask(Request.UPDATE_BROKER_CONFIG, b"brokerPermission=4")
-        assert running.broker.topics.data_version.counter == before.counter + 1
+        assert running.broker.tables.topics.data_version.counter == before.counter + 1

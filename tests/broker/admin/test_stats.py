@@ -63,7 +63,7 @@ async def figure(session: Session, name: str, key: str) -> BrokerStatsData:
 
 def add_topic(running: Running, name: str, queues: int, order: bool = False) -> None:
     topic = TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues, order=order)
-    running.broker.topics.update([topic])
+    running.broker.tables.topics.update([topic])
 
 
 @pytest.mark.mission("MO-01")
@@ -190,7 +190,7 @@ async def test_files_flush_and_dispatch_are_shown_as_they_are(tmp_path: Path) ->
         assert grown[1] == segment_bytes + sum(file.file.size for file in store.index.files)
         assert grown[2] == start[2] + 4
 
-        running.broker.topics.delete("U")
+        running.broker.tables.topics.delete("U")
         store.delete_topic("U")
         store.flush_now()
         store.retention.delete_by_hand()
@@ -211,7 +211,7 @@ async def test_parked_pulls_are_not_taken_for_a_full_queue(tmp_path: Path) -> No
             "subVersion": "0",
         }  # fmt: skip
         waiting.send(request(Request.PULL_MESSAGE, fields, opaque=9))
-        while not running.broker.longpoll.count:
+        while not running.broker.rooms.consume.longpoll.count:
             await session.ask(Request.GET_MAX_OFFSET, topic="T", queueId=0)
         table = await runtime(session)
         assert table["cometmq.parkedPulls"] == "1"
@@ -252,7 +252,7 @@ async def test_a_group_shows_where_it_is_in_each_queue(tmp_path: Path) -> None:
     clock = ManualClock()
     async with running_broker(tmp_path, clock) as running:
         session = await running.connect()
-        offsets = running.broker.offsets
+        offsets = running.broker.tables.offsets
         for topic in ("T", "U", "V"):
             add_topic(running, topic, 2)
         stored_ms = clock.now_ms()
@@ -275,7 +275,7 @@ async def test_a_group_shows_where_it_is_in_each_queue(tmp_path: Path) -> None:
             broker_offset=4, consumer_offset=2, last_timestamp=stored_ms + 1_000, pull_offset=3
         )
         assert everything.offset_table[MessageQueue("broker-a", 0, "T")] == QueueProgress()
-        assert everything.consume_tps == running.broker.stats.get_rate("g", "T") > 0.1
+        assert everything.consume_tps == running.broker.rooms.shared.stats.get_rate("g", "T") > 0.1
 
         assert {queue.topic for queue in (await progress(topic="V")).offset_table} == {"V"}
         assert {queue.topic for queue in (await progress(topic="V", topicList="T;U;")).offset_table} == {"T", "U"}
@@ -287,7 +287,7 @@ async def test_topics_that_a_live_group_no_longer_subscribes_are_left_out_unless
         add_topic(running, "T", 1)
         add_topic(running, "old", 1)
         for topic in ("T", "old"):
-            running.broker.offsets.commit("g", topic, 0, 0, "test")
+            running.broker.tables.offsets.commit("g", topic, 0, 0, "test")
 
         async def topics(**ext: Any) -> set[str]:
             answer = await session.ask(Request.GET_CONSUME_STATS, consumerGroup="g", **ext)
@@ -305,13 +305,13 @@ async def test_all_groups_are_shown_with_their_lag(tmp_path: Path) -> None:
         session = await running.connect()
         add_topic(running, "T", 1)
         add_topic(running, "ordered", 1, order=True)
-        running.broker.groups.update([SubscriptionGroupConfig(group_name="g")])
+        running.broker.tables.groups.update([SubscriptionGroupConfig(group_name="g")])
         for _ in range(5):
             await session.send_message("T")
             await session.send_message("ordered")
-        running.broker.offsets.commit("g", "T", 0, 2, "test")
-        running.broker.offsets.pull_commit("g", "T", 0, 4)
-        running.broker.offsets.commit("g", "ordered", 0, 1, "test")
+        running.broker.tables.offsets.commit("g", "T", 0, 2, "test")
+        running.broker.tables.offsets.pull_commit("g", "T", 0, 4)
+        running.broker.tables.offsets.commit("g", "ordered", 0, 1, "test")
 
         async def stats(only_ordered: bool) -> BrokerConsumeStats:
             answer = await session.ask(Request.GET_BROKER_CONSUME_STATS, isOrder=only_ordered)
@@ -336,7 +336,7 @@ async def test_the_times_of_a_queue_are_shown_for_a_group(tmp_path: Path) -> Non
         for _ in range(4):
             await session.send_message("T")
             clock.advance(1)
-        running.broker.offsets.commit("g", "T", 0, 2, "test")
+        running.broker.tables.offsets.commit("g", "T", 0, 2, "test")
         answer = await session.ask(Request.QUERY_CONSUME_TIME_SPAN, topic="T", group="g")
         first, empty = ConsumeTimeSpans.decode(answer.body).consume_time_span_set
         assert first.message_queue == MessageQueue("broker-a", 0, "T")

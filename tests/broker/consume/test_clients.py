@@ -71,7 +71,7 @@ def consumer(group: str = "g", *topics: str, model: str = "CLUSTERING", **fields
 def beat(broker: Assembly, link: FakeLink, client_id: str, *consumers: ConsumerData, **fields: Any) -> bool:
     """Send a heartbeat; whether the client is asked for its full form."""
     body = HeartbeatData(client_id=client_id, consumer_data_set=list(consumers), **fields)
-    response = heartbeat(broker, link, ask(Request.HEART_BEAT, body))
+    response = heartbeat(broker.for_members, link, ask(Request.HEART_BEAT, body))
     assert isinstance(response, Command)
     assert response.code == Response.SUCCESS
     ext = HeartbeatResponse.decode(response.ext)
@@ -80,13 +80,14 @@ def beat(broker: Assembly, link: FakeLink, client_id: str, *consumers: ConsumerD
 
 
 def client_ids(broker: Assembly, group: str) -> list[str]:
-    response = list_consumers(broker, FakeLink(), ask(Request.GET_CONSUMER_LIST_BY_GROUP, consumerGroup=group))
+    request = ask(Request.GET_CONSUMER_LIST_BY_GROUP, consumerGroup=group)
+    response = list_consumers(broker.for_members, FakeLink(), request)
     return ConsumerList.decode(response.body).consumer_id_list
 
 
 def connections(broker: Assembly, group: str) -> ConsumerConnection:
     request = ask(Request.GET_CONSUMER_CONNECTION_LIST, consumerGroup=group)
-    return ConsumerConnection.decode(consumer_connections(broker, FakeLink(), request).body)
+    return ConsumerConnection.decode(consumer_connections(broker.for_members, FakeLink(), request).body)
 
 
 def golden_requests(code: int) -> list[Command]:
@@ -100,7 +101,7 @@ def golden_requests(code: int) -> list[Command]:
 def test_after_a_heartbeat_the_client_is_listed_with_all_it_said() -> None:
     broker, link = Assembly(), FakeLink("192.0.2.7:4000")
 
-    heartbeat(broker, link, ask(Request.HEART_BEAT, GO_HEARTBEAT, language=Language.GO, version=317))
+    heartbeat(broker.for_members, link, ask(Request.HEART_BEAT, GO_HEARTBEAT, language=Language.GO, version=317))
 
     assert client_ids(broker, "go_c") == ["192.0.2.7@4711"]
     listed = connections(broker, "go_c")
@@ -117,13 +118,13 @@ def test_after_a_heartbeat_the_client_is_listed_with_all_it_said() -> None:
 def test_recorded_heartbeats_register_their_producers(recorded: Command) -> None:
     broker, link = Assembly(), FakeLink("192.0.2.2:4000")
 
-    response = heartbeat(broker, link, recorded)
+    response = heartbeat(broker.for_members, link, recorded)
     assert isinstance(response, Command)
 
     assert response.ext == {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true"}
     client_id = HeartbeatData.decode(recorded.body).client_id
     request = ask(Request.GET_PRODUCER_CONNECTION_LIST, producerGroup="CLIENT_INNER_PRODUCER")
-    listed = ProducerConnection.decode(producer_connections(broker, link, request).body)
+    listed = ProducerConnection.decode(producer_connections(broker.for_members, link, request).body)
     assert listed.connection_set == [Connection("192.0.2.2:4000", client_id, "JAVA", 513)]
 
 
@@ -136,7 +137,7 @@ def test_recorded_goodbyes_unregister(recorded: Command) -> None:
     beat(broker, link, recorded.ext["clientID"], producer_data_set=[ProducerData(group_name=group)])
     assert group in broker.producers.table
 
-    assert unregister(broker, link, recorded).code == Response.SUCCESS
+    assert unregister(broker.for_members, link, recorded).code == Response.SUCCESS
     assert broker.producers.table == {}
 
 
@@ -151,7 +152,7 @@ def test_joining_and_leaving_are_told_to_all_members() -> None:
     assert two.notices() == ["g"]
     assert sorted(client_ids(broker, "g")) == ["one", "two"]
 
-    connection_closed(broker, two)
+    connection_closed(broker.for_members, two)
     assert one.notices() == ["g", "g", "g"]
     assert client_ids(broker, "g") == ["one"]
 
@@ -173,7 +174,7 @@ def test_goodbye_to_a_group_is_told_to_the_others() -> None:
     beat(broker, two, "two", consumer())
     one.sent.clear()
 
-    unregister(broker, two, ask(Request.UNREGISTER_CLIENT, clientID="two", consumerGroup="g"))
+    unregister(broker.for_members, two, ask(Request.UNREGISTER_CLIENT, clientID="two", consumerGroup="g"))
 
     assert one.notices() == ["g"]
     assert two.notices() == ["g"], "only of its own joining"
@@ -210,9 +211,9 @@ def test_notices_can_be_collected() -> None:
     beat(broker, link, "one", consumer("g", "T", "U"))
     assert link.sent == []
 
-    tell_postponed(broker)
+    tell_postponed(broker.for_members)
     assert link.notices() == ["g"]
-    tell_postponed(broker)
+    tell_postponed(broker.for_members)
     assert link.notices() == ["g"]
 
 
@@ -286,7 +287,7 @@ def test_each_group_of_a_client_is_refreshed_on_its_own() -> None:
     beat(broker, link, "one", consumer("kept"))
     broker.clock.advance(21)
 
-    expire_clients(broker)
+    expire_clients(broker.for_members)
 
     assert sorted(broker.consumers.table) == ["kept"]
     assert broker.producers.table == {}
@@ -303,10 +304,10 @@ def test_a_silent_client_is_closed_after_two_minutes_without_notice_to_the_rest(
     lively.sent.clear()
 
     broker.clock.advance(1)
-    expire_clients(broker)
+    expire_clients(broker.for_members)
     assert silent.is_open
     broker.clock.advance(0.001)
-    expire_clients(broker)
+    expire_clients(broker.for_members)
     assert (silent.closed_because, lively.closed_because) == ("no heartbeat", None)
     assert client_ids(broker, "g") == ["lively"]
     assert lively.notices() == []
@@ -329,7 +330,7 @@ def test_all_producers_are_listed_with_the_wall_time_of_their_last_heartbeat() -
     seen_ms = broker.clock.now_ms()
     broker.clock.advance(60)
 
-    body = all_producers(broker, link, ask(Request.GET_ALL_PRODUCER_INFO)).body
+    body = all_producers(broker.for_members, link, ask(Request.GET_ALL_PRODUCER_INFO)).body
     (listed,) = ProducerTable.decode(body).data["p"]
     assert (listed.client_id, listed.remote_ip, listed.language) == ("one", "/192.0.2.2:4000", "JAVA")
     assert listed.last_update_timestamp == seen_ms
@@ -352,11 +353,11 @@ def test_asking_for_a_group_that_nobody_is_in(handler: Any, field: str, code: in
 
 def test_a_heartbeat_without_client_id_or_body_is_refused() -> None:
     with pytest.raises(RequestError, match="clientID") as caught:
-        heartbeat(Assembly(), FakeLink(), ask(Request.HEART_BEAT, b"{}"))
+        heartbeat(Assembly().for_members, FakeLink(), ask(Request.HEART_BEAT, b"{}"))
     assert caught.value.code == Response.INVALID_PARAMETER
     for body in (b"", b"[", b"[]"):
         with pytest.raises(RequestError) as caught:
-            heartbeat(Assembly(), FakeLink(), ask(Request.HEART_BEAT, body))
+            heartbeat(Assembly().for_members, FakeLink(), ask(Request.HEART_BEAT, body))
         assert caught.value.code == Response.SYSTEM_ERROR
 
 
@@ -367,7 +368,7 @@ def test_a_client_asks_whether_its_filters_can_be_served() -> None:
         data = SubscriptionData(topic="T", expression_type=expression_type, sub_string=text)
         asked = ask(Request.CHECK_CLIENT_CONFIG, CheckClientConfig(subscription_data=data))
         try:
-            return run(check_client_config(broker, FakeLink(), asked)).code
+            return run(check_client_config(broker.for_members, FakeLink(), asked)).code
         except RequestError as error:
             return error.code
 
@@ -385,7 +386,7 @@ def test_the_recorded_question_about_a_property_filter_gets_the_recorded_answer(
     (recorded,) = golden_requests(Request.CHECK_CLIENT_CONFIG)
 
     with pytest.raises(RequestError) as caught:
-        run(check_client_config(Assembly(), FakeLink(), recorded))
+        run(check_client_config(Assembly().for_members, FakeLink(), recorded))
     assert caught.value.code == 1
 
 

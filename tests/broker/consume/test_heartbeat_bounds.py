@@ -52,8 +52,8 @@ async def test_a_heartbeat_that_is_too_much_is_refused_as_a_whole(tmp_path: Path
         answer = await say(session, body)
         assert answer.code == Response.INVALID_PARAMETER
         assert word in (answer.remark or "")
-        assert running.broker.consumers.table == {}
-        assert running.broker.producers.table == {}
+        assert running.broker.tables.consumers.table == {}
+        assert running.broker.tables.producers.table == {}
 
 
 async def test_groups_of_several_heartbeats_count_together(tmp_path: Path) -> None:
@@ -76,10 +76,10 @@ async def test_others_are_served_between_the_steps_of_a_long_heartbeat(tmp_path:
         seen: set[int] = set()
         while not long.done():
             await asyncio.sleep(0)
-            seen.add(len(running.broker.consumers.table))
+            seen.add(len(running.broker.tables.consumers.table))
         assert (await long).code == 0
-        assert len(running.broker.consumers.table) == 900
-        assert len(running.broker.producers.table) == 900
+        assert len(running.broker.tables.consumers.table) == 900
+        assert len(running.broker.tables.producers.table) == 900
         assert len(seen) > 5, "taken in steps"
 
 
@@ -87,11 +87,11 @@ async def test_a_connection_that_closes_in_between_leaves_nothing(tmp_path: Path
     async with running_broker(tmp_path) as running:
         async with RawPeer.connected(running.broker.port) as peer:
             peer.send(request(Request.HEART_BEAT, {}, beat(*(group(f"g{number}") for number in range(900)))))
-            while not running.broker.consumers.table:  # noqa: ASYNC110 - turns of the loop are what is looked at
+            while not running.broker.tables.consumers.table:  # noqa: ASYNC110 - turns of the loop are what is looked at
                 await asyncio.sleep(0)
-            assert len(running.broker.consumers.table) < 900
+            assert len(running.broker.tables.consumers.table) < 900
         for _ in range(200):
             await asyncio.sleep(0.001)
-            if not running.broker.consumers.table:
+            if not running.broker.tables.consumers.table:
                 break
-        assert running.broker.consumers.table == {}
+        assert running.broker.tables.consumers.table == {}

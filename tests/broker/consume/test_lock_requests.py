@@ -15,14 +15,14 @@ QUEUE = MessageQueue("broker-a", 3, "T")
 
 def try_lock(broker: Assembly, client_id: str, *queues: MessageQueue) -> list[MessageQueue]:
     body = LockBatchRequest(client_id=client_id, consumer_group="g", mq_set=list(queues or (QUEUE,)))
-    response = lock(broker, FakeLink(), ask(Request.LOCK_BATCH_MQ, body))
+    response = lock(broker.for_members, FakeLink(), ask(Request.LOCK_BATCH_MQ, body))
     assert response.code == Response.SUCCESS
     return LockBatchResponse.decode(response.body).locked
 
 
 def release(broker: Assembly, client_id: str) -> None:
     body = LockBatchRequest(client_id=client_id, consumer_group="g", mq_set=[QUEUE])
-    response = unlock(broker, FakeLink(), ask(Request.UNLOCK_BATCH_MQ, body))
+    response = unlock(broker.for_members, FakeLink(), ask(Request.UNLOCK_BATCH_MQ, body))
     assert (response.code, response.body) == (Response.SUCCESS, b"")
 
 
@@ -55,7 +55,7 @@ def test_a_consumer_that_stops_while_it_asks_for_a_lock_does_not_keep_the_queue_
     beat(broker, two, "two", consumer())
     release(broker, "one")
     assert try_lock(broker, "one") == [QUEUE], "asked for before it unregistered"
-    unregister(broker, one, ask(Request.UNREGISTER_CLIENT, clientID="one", consumerGroup="g"))
+    unregister(broker.for_members, one, ask(Request.UNREGISTER_CLIENT, clientID="one", consumerGroup="g"))
     assert try_lock(broker, "one") == [], "asked for after it unregistered"
     assert try_lock(broker, "two") == [QUEUE]
 
@@ -69,7 +69,7 @@ def test_a_consumer_whose_connection_is_cut_keeps_its_queues_until_they_expire()
     one = FakeLink("one:1")
     beat(broker, one, "one", consumer())
     assert try_lock(broker, "one") == [QUEUE]
-    connection_closed(broker, one)
+    connection_closed(broker.for_members, one)
     assert try_lock(broker, "two") == []
 
 
@@ -77,18 +77,18 @@ def test_recorded_requests_get_the_recorded_answers() -> None:
     broker = Assembly()
     for recorded in golden_requests(Request.LOCK_BATCH_MQ):
         asked = LockBatchRequest.decode(recorded.body).mq_set
-        body = lock(broker, FakeLink(), recorded).body
+        body = lock(broker.for_members, FakeLink(), recorded).body
         assert LockBatchResponse.decode(body).locked == asked
         assert body.startswith(b'{"lockOKMQSet":[{"brokerName":"broker-a","queueId":')
     for recorded in golden_requests(Request.UNLOCK_BATCH_MQ):
-        assert unlock(broker, FakeLink(), recorded).code == Response.SUCCESS
+        assert unlock(broker.for_members, FakeLink(), recorded).code == Response.SUCCESS
     assert broker.queue_locks.held() == 0
 
 
 def test_a_request_without_group_or_client_is_refused() -> None:
     for body in (LockBatchRequest(client_id="one"), LockBatchRequest(consumer_group="g")):
         with pytest.raises(RequestError) as caught:
-            lock(Assembly(), FakeLink(), ask(Request.LOCK_BATCH_MQ, body))
+            lock(Assembly().for_members, FakeLink(), ask(Request.LOCK_BATCH_MQ, body))
         assert caught.value.code == Response.INVALID_PARAMETER
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from cometmq.broker.consume.long_poll import WAKE_MAX, LongPoll, Waiter
 from cometmq.broker.server import Broker
-from cometmq.clock import ManualClock
+from cometmq.clock import ManualClock, uptime_ms
 from cometmq.wire.codes import Request, Response
 from cometmq.wire.command import Command, encode
 from cometmq.wire.headers import PullMessage
@@ -45,7 +45,7 @@ def bodies(answer: Command) -> list[bytes]:
 
 
 async def parked(broker: Broker, count: int) -> None:
-    await until(lambda: broker.longpoll.count == count, f"{count} parked pulls")
+    await until(lambda: broker.rooms.consume.longpoll.count == count, f"{count} parked pulls")
 
 
 async def silent(peer: RawPeer) -> bool:
@@ -67,8 +67,8 @@ async def test_a_pull_of_an_empty_queue_is_answered_19_when_its_time_is_over(tmp
         answer = await peer.receive()
         assert (answer.opaque, answer.code) == (4711, Response.PULL_NOT_FOUND)
         assert {"nextBeginOffset", "minOffset", "maxOffset", "suggestWhichBrokerId"} <= answer.ext.keys()
-        assert broker.longpoll.count == 0
-        assert broker.families["pull"].waiting == 0
+        assert broker.rooms.consume.longpoll.count == 0
+        assert broker.rooms.families["pull"].waiting == 0
 
 
 @pytest.mark.mission("LP-02")
@@ -91,16 +91,16 @@ def test_a_parked_pull_costs_no_task_and_under_2_kib(tmp_path: Path) -> None:
                 await peers[number % 50].feed_in_turn(frames[number])
             gc.collect()
             grown_bytes = resident_bytes() - bytes_before
-            assert broker.longpoll.count == count
+            assert broker.rooms.consume.longpoll.count == count
             assert len(asyncio.all_tasks()) <= tasks_before
             each = grown_bytes / (count - 1000)
             print(f"{count} parked pulls cost {each:.0f} bytes each, and no task")
             assert each < 2048
             for peer in peers:
                 peer.leave()
-            broker.longpoll.sweep(broker.uptime_ms())
-            assert broker.longpoll.count == 0
-            assert broker.families["pull"].waiting == 0
+            broker.rooms.consume.longpoll.sweep(uptime_ms(broker.clock))
+            assert broker.rooms.consume.longpoll.count == 0
+            assert broker.rooms.families["pull"].waiting == 0
 
     run(main(), timeout_s=120)
 
@@ -159,30 +159,24 @@ async def test_without_long_polling_a_pull_waits_a_second(tmp_path: Path) -> Non
         assert (await peer.receive()).code == Response.PULL_NOT_FOUND
 
 
-class SlowEnds(Broker):
-    """Asking for the end of a queue takes some time of a manual clock."""
-
-    took_s = 0.0
-
-    def _queue_end(self, topic: str, queue_id: int) -> int:
-        assert isinstance(self.clock, ManualClock)
-        self.clock._elapsed_ns += round(self.took_s * 1e9)
-        return super()._queue_end(topic, queue_id)
-
-
 @pytest.mark.mission("MO-04")
 @pytest.mark.parametrize(("took_s", "lines"), [(4.9, 0), (5.1, 1)])
 async def test_a_slow_sweep_is_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, took_s: float, lines: int
 ) -> None:
     clock = ManualClock()
-    broker = SlowEnds(broker_settings(tmp_path), clock)
+    broker = Broker(broker_settings(tmp_path), clock)
     await broker.start()
+
+    def slow_end(topic: str, queue_id: int) -> int:
+        clock._elapsed_ns += round(took_s * 1e9)
+        return broker.store.queues.max_offset(topic, queue_id)
+
     async with RawPeer.connected(broker.port) as peer:
         add_topic(broker, "TopicA")
         peer.send(pull_request("TopicA", suspend_ms=60_000))
         await parked(broker, 1)
-        broker.took_s = took_s
+        broker.rooms.consume.longpoll._queue_end = slow_end
         caplog.clear()
         clock.advance(5)
         found = [record.getMessage() for record in caplog.records if "swept parked pulls" in record.getMessage()]
@@ -213,13 +207,13 @@ async def test_a_message_wakes_those_whose_tags_match_and_nobody_else(tmp_path: 
             times_s.append(time.perf_counter() - began_s)
             await sent
             assert (answer.code, bodies(answer)) == (0, [b"for A"])
-            assert broker.longpoll.count == 2
+            assert broker.rooms.consume.longpoll.count == 2
             one.send(pull_request("TopicA", offset=number + 1, suspend_ms=SUSPEND_MS, tags="A"))
             await parked(broker, 3)
         assert min(times_s) < 0.02
         await producer.send("TopicA", b"for B", properties={"TAGS": "B"})
         assert bodies(await two.receive()) == [b"for B"]
-        assert broker.longpoll.count == 2
+        assert broker.rooms.consume.longpoll.count == 2
 
 
 @pytest.mark.mission("LP-04")
@@ -296,7 +290,7 @@ def test_arrival_against_timeout_gives_each_pull_one_answer(tmp_path: Path) -> N
                 for _ in range(pulls):
                     opaque += 1
                     consumer.send(numbered(pull_request("TopicA", offset=offset, suspend_ms=SUSPEND_MS), opaque))
-                assert broker.longpoll.count == pulls
+                assert broker.rooms.consume.longpoll.count == pulls
                 acts = chance.choice([["send"], ["time"], ["send", "time"], ["time", "send"], ["send", "send", "time"]])
                 for act in acts:
                     if act == "send":
@@ -308,7 +302,7 @@ def test_arrival_against_timeout_gives_each_pull_one_answer(tmp_path: Path) -> N
                         await asyncio.sleep(0)
                 await until(lambda: len(consumer.answers) >= pulls)
                 await asyncio.sleep(0)
-                assert broker.longpoll.count == broker.families["pull"].waiting == 0
+                assert broker.rooms.consume.longpoll.count == broker.rooms.families["pull"].waiting == 0
                 ended.update(answer.code for answer in consumer.answers)
                 assert sorted(answer.opaque for answer in consumer.answers) == list(
                     range(opaque - pulls + 1, opaque + 1)
@@ -333,9 +327,9 @@ async def test_parked_pulls_of_a_closed_connection_vanish(tmp_path: Path) -> Non
             for _ in range(10):
                 leaving.send(pull_request("TopicA", suspend_ms=SUSPEND_MS))
             await parked(broker, 11)
-        await until(lambda: broker.families["pull"].waiting == 1)
+        await until(lambda: broker.rooms.families["pull"].waiting == 1)
         clock.advance(5)
-        assert broker.longpoll.count == 1
+        assert broker.rooms.consume.longpoll.count == 1
         await peer_sends(broker, b"x")
         assert bodies(await staying.receive()) == [b"x"]
 
@@ -347,7 +341,7 @@ async def test_a_woken_pull_that_is_no_longer_allowed_is_refused(tmp_path: Path)
         peer.send(numbered(pull_request("TopicA", suspend_ms=SUSPEND_MS), 1))
         peer.send(numbered(pull_request("TopicA", suspend_ms=SUSPEND_MS, tags="A"), 2))
         await parked(broker, 2)
-        broker.topics.delete("TopicA")
+        broker.tables.topics.delete("TopicA")
         clock.advance(20)
         for opaque in (1, 2):
             answer = await peer.receive()
@@ -363,12 +357,12 @@ async def test_a_bug_in_one_woken_pull_does_not_keep_the_others_waiting(
         for opaque, name in enumerate(("first", "broken", "last")):
             peer.send(numbered(pull_request("TopicA", suspend_ms=SUSPEND_MS, group=name), opaque))
         await parked(broker, 3)
-        broker.groups.table["broken"] = "not a group"  # type: ignore[assignment]
+        broker.tables.groups.table["broken"] = "not a group"  # type: ignore[assignment]
         clock.advance(20)
         codes = [(await peer.receive()).code for _ in range(3)]
         assert codes == [19, Response.SYSTEM_ERROR, 19]
         assert "fail pull" in caplog.text
-        del broker.groups.table["broken"]
+        del broker.tables.groups.table["broken"]
 
 
 @pytest.mark.mission("LP-06")
@@ -378,13 +372,13 @@ async def test_a_commit_that_rides_on_a_parked_pull_is_stored_at_once_and_only_o
         add_topic(broker, "TopicA")
         peer.send(pull_request("TopicA", suspend_ms=SUSPEND_MS, commit=7))
         await parked(broker, 1)
-        assert broker.offsets.query("consumers", "TopicA", 0) == 7
+        assert broker.tables.offsets.query("consumers", "TopicA", 0) == 7
         async with Peer.of(broker) as other:
             fields = {"consumerGroup": "consumers", "topic": "TopicA", "queueId": 0, "commitOffset": 9}
             assert (await other.call(Request.UPDATE_CONSUMER_OFFSET, **fields)).code == 0
         clock.advance(20)
         assert (await peer.receive()).code == Response.PULL_NOT_FOUND
-        assert broker.offsets.query("consumers", "TopicA", 0) == 9, "the newer commit survives the wake-up"
+        assert broker.tables.offsets.query("consumers", "TopicA", 0) == 9, "the newer commit survives the wake-up"
 
 
 @pytest.mark.mission("LP-06")
@@ -394,7 +388,7 @@ async def test_flags_decide_about_committing_waiting_and_the_expression(tmp_path
         # A commit offset without its flag, a waiting time without its flag: neither counts.
         answer = await peer.pull("TopicA", commit_offset=5, suspend_timeout_ms=SUSPEND_MS, sys_flag=4)
         assert answer.code == Response.PULL_NOT_FOUND
-        assert broker.offsets.query("consumers", "TopicA", 0) == -1
+        assert broker.tables.offsets.query("consumers", "TopicA", 0) == -1
         # An expression without its flag: the heartbeat's subscription counts.
         await peer.heartbeat("consumers", topics={"TopicA": "A"})
         await peer.send("TopicA", b"b", properties={"TAGS": "B"})

@@ -3,11 +3,10 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import partial
 
 from cometmq.broker.admin import groups, topics
 from cometmq.broker.consume import clients, lock_requests, offset_requests
-from cometmq.broker.entry import Entry
+from cometmq.broker.entry import bound, merged
 from cometmq.net.client import Client
 from cometmq.net.connection import Connection
 from cometmq.net.dispatch import Dispatcher, Family
@@ -17,25 +16,27 @@ from cometmq.wire.codes import Request, Response
 from cometmq.wire.command import Command, request
 from tests.broker.assembly import Assembly
 
-HANDLERS: dict[int, Entry] = {}
-for module in (clients, groups, lock_requests, offset_requests, topics):
-    assert not HANDLERS.keys() & module.HANDLERS.keys(), "a code has two handlers"
-    HANDLERS |= module.HANDLERS
-
 
 class Node:
     """A server with the handlers of this package around a broker's state."""
 
     def __init__(self) -> None:
         self.broker = Assembly()
-        families = {entry.family: Family(entry.family, 1_000) for entry in HANDLERS.values()}
+        served = merged(
+            bound(clients.HANDLERS, self.broker.for_members),
+            bound(lock_requests.HANDLERS, self.broker.for_members),
+            bound(offset_requests.HANDLERS, self.broker.for_offsets),
+            bound(groups.HANDLERS, self.broker.for_lists),
+            bound(topics.HANDLERS, self.broker.for_lists),
+        )
+        families = {it.family: Family(it.family, 1_000) for it in served.values()}
         dispatcher = Dispatcher()
-        for code, entry in HANDLERS.items():
-            dispatcher.add(code, partial(entry.function, self.broker), families[entry.family])
+        for code, it in served.items():
+            dispatcher.add(code, it.handler, families[it.family])
         self.server = Server(dispatcher, events=self)
 
     def on_close(self, connection: Connection) -> None:
-        clients.connection_closed(self.broker, connection)
+        clients.connection_closed(self.broker.for_members, connection)
 
 
 class Consumer:

@@ -37,17 +37,17 @@ def broker_with(group: str = "g", topic: str = "T", queues: int = 4, **settings:
 
 def do_commit(broker: Assembly, offset: int, queue_id: int = 0, group: str = "g", topic: str = "T") -> Command:
     ext: dict[str, Any] = {"consumerGroup": group, "topic": topic, "queueId": queue_id, "commitOffset": offset}
-    return commit(broker, LINK, ask(Request.UPDATE_CONSUMER_OFFSET, **ext))
+    return commit(broker.for_offsets, LINK, ask(Request.UPDATE_CONSUMER_OFFSET, **ext))
 
 
 def ask_offset(broker: Assembly, queue_id: int = 0, **ext: Any) -> int:
     request = ask(Request.QUERY_CONSUMER_OFFSET, consumerGroup="g", topic="T", queueId=queue_id, **ext)
-    return OffsetResponse.decode(query(broker, LINK, request).ext).offset
+    return OffsetResponse.decode(query(broker.for_offsets, LINK, request).ext).offset
 
 
 def do_reset(broker: Assembly, language: int = 0, **ext: Any) -> dict[int, int]:
     whole: dict[str, Any] = {"topic": "T", "group": "g", "timestamp": -1, "isForce": True} | ext
-    response = reset(broker, LINK, ask(Request.INVOKE_BROKER_TO_RESET_OFFSET, language=language, **whole))
+    response = reset(broker.for_offsets, LINK, ask(Request.INVOKE_BROKER_TO_RESET_OFFSET, language=language, **whole))
     assert response.code == Response.SUCCESS
     table = ResetOffsets.decode(response.body).offset_table
     assert all(queue == MessageQueue("broker-a", queue.queue_id, "T") for queue in table)
@@ -72,11 +72,11 @@ def test_a_commit_is_found_again() -> None:
 def test_recorded_commits_and_queries() -> None:
     recorded = golden_requests(Request.UPDATE_CONSUMER_OFFSET)[0]
     broker = broker_with(recorded.ext["consumerGroup"], recorded.ext["topic"])
-    assert commit(broker, LINK, recorded).code == Response.SUCCESS
+    assert commit(broker.for_offsets, LINK, recorded).code == Response.SUCCESS
 
     asked = golden_requests(Request.QUERY_CONSUMER_OFFSET)[1]
     assert asked.ext["queueId"] == recorded.ext["queueId"]
-    assert query(broker, LINK, asked).ext == {"offset": "25"}
+    assert query(broker.for_offsets, LINK, asked).ext == {"offset": "25"}
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_a_commit_for_what_does_not_exist_is_refused(ext: dict[str, Any], code: 
     broker = broker_with()
     whole: dict[str, Any] = {"consumerGroup": "g", "topic": "T", "queueId": 0, "commitOffset": 5} | ext
 
-    assert code_of(commit, broker, LINK, ask(Request.UPDATE_CONSUMER_OFFSET, **whole)) == code
+    assert code_of(commit, broker.for_offsets, LINK, ask(Request.UPDATE_CONSUMER_OFFSET, **whole)) == code
     assert broker.offsets.groups() == []
 
 
@@ -108,7 +108,7 @@ def test_a_commit_does_not_make_a_group() -> None:
 
 def test_a_commit_without_queue_names_the_field() -> None:
     with pytest.raises(HeaderError, match="queueId") as caught:
-        commit(broker_with(), LINK, ask(15, consumerGroup="g", topic="T", commitOffset=1))
+        commit(broker_with().for_offsets, LINK, ask(15, consumerGroup="g", topic="T", commitOffset=1))
     assert caught.value.code == Response.INVALID_PARAMETER
 
 
@@ -145,7 +145,7 @@ async def test_a_queue_that_never_had_a_message_begins_at_zero_whatever_the_rule
 
 def test_asking_needs_neither_group_nor_topic() -> None:
     request = ask(Request.QUERY_CONSUMER_OFFSET, consumerGroup="no", topic="No", queueId=0)
-    assert code_of(query, Assembly(), LINK, request) == Response.QUERY_NOT_FOUND
+    assert code_of(query, Assembly().for_offsets, LINK, request) == Response.QUERY_NOT_FOUND
 
 
 def test_a_stored_offset_wins_over_every_rule() -> None:
@@ -204,7 +204,7 @@ def test_the_recorded_reset_is_answered_with_raw_object_keys() -> None:
     (recorded,) = golden_requests(Request.INVOKE_BROKER_TO_RESET_OFFSET)
     broker = broker_with(recorded.ext["group"], recorded.ext["topic"])
 
-    body = reset(broker, LINK, recorded).body
+    body = reset(broker.for_offsets, LINK, recorded).body
     assert body.startswith(b'{"offsetTable":{{"brokerName":"broker-a","queueId":0,"topic":"GoldenNormalW"}:0,')
 
 
@@ -264,7 +264,7 @@ def test_telling_members_needs_offsets_members_and_their_version() -> None:
 
 def do_clone(broker: Assembly, **ext: Any) -> None:
     request = ask(Request.CLONE_GROUP_OFFSET, srcGroup="g", destGroup="h", **ext)
-    assert clone(broker, LINK, request).code == Response.SUCCESS
+    assert clone(broker.for_offsets, LINK, request).code == Response.SUCCESS
 
 
 def test_all_topics_of_a_group_are_cloned_or_one() -> None:
@@ -296,7 +296,7 @@ def test_topics_outside_the_live_subscription_are_cloned_only_offline() -> None:
 
 def corrected(broker: Assembly, **ext: Any) -> dict[int, int]:
     request = ask(Request.QUERY_CORRECTION_OFFSET, compareGroup="own", topic="T", **ext)
-    return CorrectionOffsets.decode(correct(broker, LINK, request).body).correction_offsets
+    return CorrectionOffsets.decode(correct(broker.for_offsets, LINK, request).body).correction_offsets
 
 
 def test_the_slowest_other_group_is_found_and_nothing_is_removed() -> None:
@@ -317,7 +317,7 @@ def test_a_replica_gets_all_offsets() -> None:
     do_commit(broker, 6, 3)
 
     async def main() -> Command:
-        return await dump(broker, LINK, ask(Request.GET_ALL_CONSUMER_OFFSET))
+        return await dump(broker.for_offsets, LINK, ask(Request.GET_ALL_CONSUMER_OFFSET))
 
     table = ConsumerOffsetTable.decode(run(main()).body)
     assert table.offset_table == {"T@g": {0: 5, 3: 6}}

@@ -31,7 +31,7 @@ Prepare = Callable[[Broker], object]
 
 
 def group(broker: Broker, **fields: Any) -> None:
-    broker.groups.update([SubscriptionGroupConfig(group_name="consumers", **fields)])
+    broker.tables.groups.update([SubscriptionGroupConfig(group_name="consumers", **fields)])
 
 
 NOTHING: Prepare = lambda broker: None  # noqa: E731 - a table of small things
@@ -86,13 +86,13 @@ async def test_checks_against_the_heartbeat_of_the_group(tmp_path: Path) -> None
         assert (await peer.pull("TopicA", tags=None, sub_version=1)).code == 19
         assert (await peer.pull("TopicB", tags=None)).code == Response.SUBSCRIPTION_NOT_EXIST
         assert (await peer.pull("TopicA", tags=None, sub_version=2)).code == Response.SUBSCRIPTION_NOT_LATEST
-        broker.groups.allow_reading("consumers", "TopicA", False)
+        broker.tables.groups.allow_reading("consumers", "TopicA", False)
         barred = await peer.pull("TopicA", tags=None)
         assert (barred.code, barred.ext) == (16, {"forbiddenType": "5"})
 
         await peer.heartbeat("spreading", topics={"TopicA": "*"}, model="BROADCASTING")
         assert (await peer.pull("TopicA", tags=None, group="spreading")).code == 19
-        broker.groups.update([SubscriptionGroupConfig(group_name="spreading", consume_broadcast_enable=False)])
+        broker.tables.groups.update([SubscriptionGroupConfig(group_name="spreading", consume_broadcast_enable=False)])
         barred = await peer.pull("TopicA", tags=None, group="spreading")
         assert (barred.code, barred.ext) == (16, {"forbiddenType": "4"})
 
@@ -103,7 +103,7 @@ async def test_a_pull_consumer_is_served_where_it_is_connected_when_others_are_r
         active = ConsumerData(group_name="consumers", consume_type="CONSUME_ACTIVELY", message_model="CLUSTERING")
         body = HeartbeatData(client_id="c", consumer_data_set=[active]).encode()
         assert (await peer.call(Request.HEART_BEAT, body)).code == 0
-        await broker.change_config(b"rejectPullConsumerEnable=true")
+        await broker.rooms.admin.changes.change(b"rejectPullConsumerEnable=true")
         assert (await peer.pull("TopicA")).code == 19
         assert (await stranger.pull("TopicA")).code == Response.SUBSCRIPTION_NOT_EXIST
         assert (await stranger.pull("TopicA", group="CID_RMQ_SYS_x")).code == 19
@@ -191,13 +191,13 @@ async def test_a_pending_reset_moves_the_pull_once_and_keeps_its_offset(tmp_path
     async with running_broker(tmp_path) as broker, Peer.of(broker) as peer:
         for _ in range(5):
             await peer.send("TopicA")
-        broker.offsets.assign_reset("consumers", "TopicA", 0, 2)
+        broker.tables.offsets.assign_reset("consumers", "TopicA", 0, 2)
         answer = await peer.pull("TopicA", offset=5, commit=5)
         assert (answer.code, answer.remark, answer.ext["nextBeginOffset"]) == (21, "OFFSET_RESET", "2")
-        assert broker.offsets.query("consumers", "TopicA", 0) == 2, "the commit is from before the reset"
+        assert broker.tables.offsets.query("consumers", "TopicA", 0) == 2, "the commit is from before the reset"
         answer = await peer.pull("TopicA", offset=2, commit=3)
         assert answer.code == 0
-        assert broker.offsets.query("consumers", "TopicA", 0) == 3
+        assert broker.tables.offsets.query("consumers", "TopicA", 0) == 3
 
 
 async def test_a_cold_read_is_answered_when_its_pages_are_loaded(tmp_path: Path) -> None:
@@ -214,5 +214,5 @@ async def test_a_cold_read_is_answered_when_its_pages_are_loaded(tmp_path: Path)
         answer = await peer.pull("TopicA", commit=1)
         assert bodies(answer) == [b"0", b"1", b"2"]
         assert reborn.calls["pread"] > before, "the read thread has loaded them"
-        assert broker.offsets.query("consumers", "TopicA", 0) == 1
-        assert broker.families["pull"].waiting == 0
+        assert broker.tables.offsets.query("consumers", "TopicA", 0) == 1
+        assert broker.rooms.families["pull"].waiting == 0

@@ -114,7 +114,7 @@ async def test_a_pull_that_is_ahead_of_the_filter_is_told_so(tmp_path: Path) -> 
         add_topic(broker, "TopicA", 1)
         await subscribe(peer, "a > 5", 2)
         assert (await peer.pull("TopicA", tags=None, sub_version=2)).code == Response.PULL_NOT_FOUND
-        known = broker.property_filters.find("consumers", "TopicA")
+        known = broker.tables.property_filters.find("consumers", "TopicA")
         assert known is not None
         known.version = 1
         assert (await peer.pull("TopicA", tags=None, sub_version=2)).code == Response.FILTER_DATA_NOT_LATEST
@@ -130,10 +130,10 @@ async def test_filters_that_are_switched_on_serve_consumers_that_are_there(tmp_p
         answer = await peer.pull("TopicA", tags=None, sub_version=1)
         assert answer.code == Response.SYSTEM_ERROR
         assert "enablePropertyFilter" in (answer.remark or "")
-        await broker.change_config(b"enablePropertyFilter=true")
+        await broker.rooms.admin.changes.change(b"enablePropertyFilter=true")
         answer = await peer.pull("TopicA", tags=None, sub_version=1)
         assert set(bodies(answer)) == SELECTED["a > 5"]
-        await broker.change_config(b"enablePropertyFilter=false")
+        await broker.rooms.admin.changes.change(b"enablePropertyFilter=false")
         assert (await peer.pull("TopicA", tags=None, sub_version=1)).code == Response.SYSTEM_ERROR
 
 
@@ -152,11 +152,11 @@ async def test_a_parked_pull_is_woken_by_properties(tmp_path: Path, by: str) -> 
         else:
             command = pull_request("TopicA", suspend_ms=SUSPEND_MS, tags="a > 5", expression_type=SQL)
         waiting.send(command)
-        await until(lambda: broker.longpoll.count == 1)
+        await until(lambda: broker.rooms.consume.longpoll.count == 1)
         # Time stands still: nothing but a matching message can end the wait.
         for properties in ({}, {"a": "5"}, {"a": "x"}, {"b": "6"}):
             await peer.send("TopicA", b"unwanted", properties=properties)
-            assert broker.longpoll.count == 1
+            assert broker.rooms.consume.longpoll.count == 1
         await peer.send("TopicA", b"wanted", properties={"a": "6"})
         answer = await waiting.receive()
         assert bodies(answer) == ["wanted"]
@@ -225,9 +225,9 @@ async def test_retried_messages_are_filtered_if_that_is_wanted(tmp_path: Path, f
             expected.remove("unwanted")
         assert bodies(await peer.pull(retry)) == expected
         waiting.send(pull_request(retry, offset=4, suspend_ms=SUSPEND_MS))
-        await until(lambda: broker.longpoll.count == 1)
+        await until(lambda: broker.rooms.consume.longpoll.count == 1)
         await peer.send(retry, b"later", properties={"a": "5", "RETRY_TOPIC": "TopicA"})
-        assert broker.longpoll.count == (1 if filtered else 0)
+        assert broker.rooms.consume.longpoll.count == (1 if filtered else 0)
         await peer.send(retry, b"last", properties={"a": "7", "RETRY_TOPIC": "TopicA"})
         assert bodies(await waiting.receive()) == (["last"] if filtered else ["later"])
 
@@ -256,20 +256,20 @@ async def test_filters_are_saved_every_10_seconds_and_at_the_stop_and_survive_a_
         await until(lambda: on_disk(broker) == {"consumers": False})
         async with Peer.of(broker) as other:
             await subscribe(other, "a > 6", group="leaving")
-        await until(lambda: broker.consumers.get("leaving") is None)
+        await until(lambda: broker.tables.consumers.get("leaving") is None)
     assert on_disk(broker) == {"consumers": True, "leaving": True}, "the last members left before the file"
     async with running_broker(tmp_path, clock, **settings) as broker, Peer.of(broker) as peer:
-        known = broker.property_filters.find("consumers", "TopicA")
+        known = broker.tables.property_filters.find("consumers", "TopicA")
         assert known is not None
         assert known.dead_ms
         await subscribe(peer, "a > 5")
-        assert broker.property_filters.find("consumers", "TopicA") is known
+        assert broker.tables.property_filters.find("consumers", "TopicA") is known
         assert not known.dead_ms
         answer = await peer.pull("TopicA", tags=None, sub_version=1)
         assert set(bodies(answer)) == SELECTED["a > 5"]
         clock.advance(70)
-        assert broker.property_filters.find("leaving", "TopicA") is None
-        assert broker.property_filters.find("consumers", "TopicA") is known
+        assert broker.tables.property_filters.find("leaving", "TopicA") is None
+        assert broker.tables.property_filters.find("consumers", "TopicA") is known
 
 
 # Classes

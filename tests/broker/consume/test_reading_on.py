@@ -23,26 +23,27 @@ def test_a_consumer_reads_on_at_the_replica_and_goes_back_to_the_master(tmp_path
                     add_topic(master, "T", 1)
                     await send(client, "T", 10)
                     await until(lambda: follower.store.log.max_offset == master.store.log.max_offset)
-                    await until(lambda: follower.following.rounds)
+                    await until(lambda: follower.rooms.replicas.table_sync.rounds)
                     await follow_now(follower)
                     consumer = quick(client, "early")
                     consumer.subscribe("T", early.take)
                     await consumer.start()
                     await early.count(10)
-                    assert master.stats.messages()[1] == 10
-                    assert follower.stats.messages()[1] == 0
+                    assert master.rooms.shared.stats.messages()[1] == 10
+                    assert follower.rooms.shared.stats.messages()[1] == 0
                 # Nobody is left but the replica.
                 second = quick(client, "late")
                 second.subscribe("T", late.take)
                 await second.start()
                 await late.count(10)
-                assert follower.stats.messages()[1] >= 10
+                assert follower.rooms.shared.stats.messages()[1] >= 10
                 async with running_broker(tmp_path / "master", **common) as master, Peer.of(master) as peer:
                     for _ in range(5):
                         assert (await peer.send("T", b"after")).code == 0
                     await early.count(15)
                     await late.count(15)
-                    await until(lambda: master.stats.messages()[1] >= 10, "both read from the master again")
+                    stats = master.rooms.shared.stats
+                    await until(lambda: stats.messages()[1] >= 10, "both read from the master again")
                     await consumer.stop()
                     await second.stop()
 

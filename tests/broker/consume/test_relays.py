@@ -48,8 +48,8 @@ async def test_a_stored_message_is_handed_to_one_consumer(tmp_path: Path) -> Non
     async with running_broker(tmp_path) as running:
         operator = await running.connect()
         topic = TopicConfig(topic_name="T", read_queue_nums=1, write_queue_nums=1, topic_sys_flag=2)
-        running.broker.topics.update([topic])
-        running.broker.groups.update([SubscriptionGroupConfig(group_name="g", group_sys_flag=1)])
+        running.broker.tables.topics.update([topic])
+        running.broker.tables.groups.update([SubscriptionGroupConfig(group_name="g", group_sys_flag=1)])
         sent = await operator.send_message("T", b"handle me")
         consumer = await member(running)
         asking = asyncio.create_task(

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from cometmq.broker.server import Broker
 from cometmq.clock import ManualClock
 from cometmq.names import SCHEDULE_TOPIC
 from cometmq.store.log.append import AppendRequest
@@ -16,7 +15,7 @@ from cometmq.wire.codes import Request, Response
 from cometmq.wire.command import Command, request
 from cometmq.wire.record import properties
 from cometmq.wire.record.message import StoredMessage
-from tests.support.brokers import Peer, add_topic, broker_settings, running_broker, stored
+from tests.support.brokers import Peer, add_topic, running_broker, stored
 
 RETRY, DLQ = "%RETRY%consumers", "%DLQ%consumers"
 
@@ -47,10 +46,10 @@ async def advance(clock: ManualClock, seconds: float) -> None:
 async def test_the_third_failure_of_a_limit_of_2_is_a_dead_letter(tmp_path: Path) -> None:
     clock = ManualClock()
     async with running_broker(tmp_path, clock) as broker, Peer.of(broker) as peer:
-        broker.groups.update([SubscriptionGroupConfig(group_name="consumers", retry_max_times=2)])
+        broker.tables.groups.update([SubscriptionGroupConfig(group_name="consumers", retry_max_times=2)])
         await peer.send("TopicA", b"hard", properties={"KEYS": "k", "UNIQ_KEY": "u"})
         (message,) = stored(broker, "TopicA")
-        first_id = broker.offset_id(message.physical_offset)
+        first_id = broker.own.offset_id(message.physical_offset)
         for times, wait_s in ((1, 10), (2, 30)):
             assert (await give_back(peer, message)).code == 0
             await advance(clock, wait_s - 0.2)
@@ -64,11 +63,11 @@ async def test_the_third_failure_of_a_limit_of_2_is_a_dead_letter(tmp_path: Path
         assert (await give_back(peer, message)).code == 0
         (dead,) = stored(broker, DLQ)
         assert (dead.body, dead.reconsume_times, dead.queue_id) == (b"hard", 3, 0)
-        topic = broker.topics.table[DLQ]
+        topic = broker.tables.topics.table[DLQ]
         assert (topic.read_queue_nums, topic.write_queue_nums, topic.perm) == (1, 1, 6)
         answer = await peer.pull_messages(DLQ, group="DeadLetterReaders")
         assert [found.body for found in answer] == [b"hard"]
-        stats = broker.stats.find("DLQ_PUT_NUMS", "TopicA@consumers")
+        stats = broker.rooms.shared.stats.find("DLQ_PUT_NUMS", "TopicA@consumers")
         assert stats is not None
 
 
@@ -123,31 +122,23 @@ async def test_a_group_without_retry_queues_drops_and_a_retry_topic_may_be_close
     async with running_broker(tmp_path) as broker, Peer.of(broker) as peer:
         await peer.send("TopicA")
         (message,) = stored(broker, "TopicA")
-        broker.groups.update([SubscriptionGroupConfig(group_name="consumers", retry_queue_nums=0)])
+        broker.tables.groups.update([SubscriptionGroupConfig(group_name="consumers", retry_queue_nums=0)])
         end = broker.store.log.max_offset
         assert (await give_back(peer, message)).code == 0
         assert broker.store.log.max_offset == end
-        broker.groups.update([SubscriptionGroupConfig(group_name="consumers")])
+        broker.tables.groups.update([SubscriptionGroupConfig(group_name="consumers")])
         add_topic(broker, RETRY, 1, perm=4)
         assert (await give_back(peer, message)).code == Response.NO_PERMISSION
 
 
-class Refusing(Broker):
-    def put(self, message: AppendRequest) -> PutResult:
-        if message.reconsume_times:
-            return PutResult(PutStatus.OS_PAGE_CACHE_BUSY, remark="busy")
-        return super().put(message)
-
-
 async def test_a_refused_copy_is_an_error_so_that_the_consumer_sends_it_itself(tmp_path: Path) -> None:
-    broker = Refusing(broker_settings(tmp_path))
-    await broker.start()
-    async with Peer.of(broker) as peer:
+    async with running_broker(tmp_path) as broker, Peer.of(broker) as peer:
+        busy = PutResult(PutStatus.OS_PAGE_CACHE_BUSY, remark="busy")
+        broker.rooms.consume.returns.put = lambda _: busy
         await peer.send("TopicA")
         answer = await give_back(peer, stored(broker, "TopicA")[0])
         assert answer.code == Response.SYSTEM_ERROR
         assert "busy" in (answer.remark or "")
-    await broker.stop()
 
 
 # Sent to the retry topic by the consumer itself

@@ -19,7 +19,7 @@ async def two_readers(running: Running, session: Session) -> None:
         assert (await session.send_message("T", b"x" * 100_000)).code == Response.SUCCESS
     assert (await session.pull("T", 0, group="laggard", count=1)).code == Response.SUCCESS
     assert (await session.pull("T", 20, group="quick", count=1)).code == Response.SUCCESS
-    assert running.broker.stats.bytes_behind()["laggard"] > 2 * MIB
+    assert running.broker.rooms.shared.stats.bytes_behind()["laggard"] > 2 * MIB
 
 
 # All of it in one file of the log: nothing here waits for a disk that others keep busy.

@@ -13,6 +13,7 @@ import pytest
 
 from cometmq.broker.delayed.levels import Delays, ScheduleStore
 from cometmq.broker.server import Broker
+from cometmq.broker.tables.delay_progress import DelayProgress
 from cometmq.clock import ManualClock
 from cometmq.errors import StoreError
 from cometmq.names import SCHEDULE_TOPIC
@@ -55,7 +56,7 @@ class Bench:
         given = StoreOptions(**{"root_dir": "/store", "delay_levels": levels, **sizes, **options})
         self.store = Store(given, self.disk, self.clock)
         self.delivered: list[tuple[str, int]] = []
-        self.delays = Delays(levels, self.clock, self._delivered)
+        self.delays = Delays(levels, self.clock, DelayProgress(self.clock), self._delivered)
 
     def _delivered(self, topic: str, queue_id: int, record_bytes: int) -> None:
         assert record_bytes > 0
@@ -106,7 +107,7 @@ def test_the_default_levels_are_rocketmqs() -> None:
 async def test_two_levels_and_a_level_beyond_them(tmp_path: Path) -> None:
     clock = ManualClock()
     async with running_broker(tmp_path, clock, messageDelayLevel="1s 2d") as broker, Peer.of(broker) as peer:
-        assert broker.delays.levels_ms == [1000, 2 * 86_400_000]
+        assert broker.rooms.delayed.delays.levels_ms == [1000, 2 * 86_400_000]
         await peer.send("TopicA", properties={"DELAY": "9"})
         assert due_times(broker, 2) == [clock.now_ms() + 2 * 86_400_000]
 
@@ -120,7 +121,7 @@ async def test_a_bad_text_refuses_the_start(tmp_path: Path, text: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "0", "-1", "x", "1 ", "٣", "9" * 10])
 def test_what_is_no_level_is_not_delayed(text: str) -> None:
-    delays = Delays("1s", ManualClock(), lambda *_: None)
+    delays = Delays("1s", ManualClock(), DelayProgress(ManualClock()), lambda *_: None)
     request = AppendRequest("TopicA", 0, b"", f"DELAY\x01{text}\x02KEYS\x01k\x02")
     assert not delays.divert(request)
     assert request.topic == "TopicA"
@@ -154,7 +155,7 @@ async def test_golden_delay_messages_are_reproduced(tmp_path: Path) -> None:
                 assert (answer.code, answer.ext["queueId"]) == (0, str(queue_id))
             own = stored(broker, SCHEDULE_TOPIC, level - 1)
             assert [_content(message) for message in own] == [_content(message) for message in messages]
-            delay_ms = broker.delays.levels_ms[level - 1]
+            delay_ms = broker.rooms.delayed.delays.levels_ms[level - 1]
             assert due_times(broker, level) == [message.store_timestamp_ms + delay_ms for message in own]
             # Java's entries say the same of its own records.
             theirs = [message.store_timestamp_ms + delay_ms for message in messages]
@@ -178,7 +179,7 @@ def _all(store: Store, topic: str, queue_id: int) -> list[StoredMessage]:
 
 @pytest.mark.mission("DE-02")
 def test_committed_messages_are_delayed_and_prepared_ones_are_not() -> None:
-    delays = Delays("1s", ManualClock(), lambda *_: None)
+    delays = Delays("1s", ManualClock(), DelayProgress(ManualClock()), lambda *_: None)
     for sys_flag, diverted in ((0, True), (8, True), (4, False), (12, False)):
         request = AppendRequest("TopicA", 3, b"", "DELAY\x011\x02", sys_flag=sys_flag)
         assert delays.divert(request) is diverted
@@ -186,7 +187,7 @@ def test_committed_messages_are_delayed_and_prepared_ones_are_not() -> None:
 
 
 def test_a_delay_level_wins_over_timer_properties() -> None:
-    delays = Delays("1s 5s", ManualClock(), lambda *_: None)
+    delays = Delays("1s 5s", ManualClock(), DelayProgress(ManualClock()), lambda *_: None)
     text = "TIMER_DELAY_SEC\x015\x02DELAY\x012\x02TIMER_DELIVER_MS\x019\x02REAL_TOPIC\x01old\x02TIMER_DELAY_MS\x017\x02"
     request = AppendRequest("TopicA", 3, b"", text)
     assert delays.divert(request)
@@ -199,10 +200,10 @@ def test_a_delay_level_wins_over_timer_properties() -> None:
 @pytest.mark.mission("DE-03")
 def test_the_golden_progress_is_read_and_written_in_the_same_form() -> None:
     content = (golden_store("clean") / "config/delayOffset.json").read_bytes()
-    delays = Delays(StoreOptions().delay_levels, ManualClock(), lambda *_: None)
-    delays.restore(content)
-    assert delays.offsets == {1: 4, 2: 4, 3: 4}
-    assert delays.snapshot()() == content
+    progress = DelayProgress(ManualClock())
+    progress.restore(content)
+    assert progress.offsets == {1: 4, 2: 4, 3: 4}
+    assert progress.snapshot()() == content
 
 
 @pytest.mark.mission("DE-03")
@@ -221,7 +222,7 @@ async def test_progress_is_saved_every_10_seconds_and_a_crash_repeats_at_most_th
         crashed = tmp_path / "crashed"
         shutil.copytree(tmp_path / "store", crashed / "store")
     async with running_broker(crashed, clock) as broker:
-        assert broker.delays.offsets[1] == saved
+        assert broker.tables.delays.offsets[1] == saved
         await _advance(clock, 3)
         again = [int(message.body) for message in stored(broker, "TopicA")][30:]
         assert again == list(range(saved, 30)), "delivered again, in order, none lost"
@@ -249,7 +250,7 @@ async def test_progress_is_saved_only_behind_the_log_that_has_the_messages(tmp_p
     async with running_broker(tmp_path, clock, disk) as broker, Peer.of(broker) as peer:
         await peer.send("TopicA", properties={"DELAY": "1"})
         await _advance(clock, 9.5)
-        assert broker.delays.offsets == {1: 1}
+        assert broker.tables.delays.offsets == {1: 1}
         path = tmp_path / "store/config/delayOffset.json"
         flushing, flush_may_end = threading.Event(), threading.Event()
 
@@ -274,7 +275,7 @@ async def test_a_clean_stop_saves_all_progress(tmp_path: Path) -> None:
         await _advance(clock, 2.2)
         assert len(stored(broker, "TopicA")) == 1
     async with running_broker(tmp_path, clock) as broker:
-        assert broker.delays.offsets == {1: 1}
+        assert broker.tables.delays.offsets == {1: 1}
         await _advance(clock, 3)
         assert len(stored(broker, "TopicA")) == 1
     content = json.loads((tmp_path / "store/config/delayOffset.json").read_text().replace("1:", '"1":'))
@@ -418,7 +419,7 @@ def test_progress_below_the_queue_jumps_to_its_start_and_beyond_it_to_its_end() 
         assert 0 < low < high
         arrived = it.rounds(1.5)
         assert [int(body) for _, body in arrived] == list(range(low, high))
-        it.delays.offsets[1] = high + 100
+        it.delays.progress.offsets[1] = high + 100
         assert it.rounds(0.1) == []
         it.put(1, b"later")
         assert it.rounds(1.5) == [(1.0, b"later")]

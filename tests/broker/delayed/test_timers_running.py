@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from cometmq.broker.admin.runtime_info import runtime_info
 from cometmq.broker.delayed.timer_messages import RecallHandle
 from cometmq.broker.server import Broker
-from cometmq.broker.stats.report import runtime_info
 from cometmq.clock import ManualClock
 from cometmq.names import TIMER_TOPIC
 from cometmq.wire.codes import Request
@@ -58,7 +58,7 @@ async def test_refusals_have_javas_codes(tmp_path: Path, enabled: bool, text: st
         answer = await peer.send("TopicA", properties={"TIMER_DELAY_SEC": text})
         assert answer.code == code
         assert "timer" in (answer.remark or "").lower()
-        assert (broker.topics.get(TIMER_TOPIC) is not None) == enabled
+        assert (broker.tables.topics.get(TIMER_TOPIC) is not None) == enabled
 
 
 async def test_a_recalled_message_does_not_arrive(tmp_path: Path) -> None:
@@ -110,9 +110,9 @@ async def test_a_restart_keeps_what_waits(tmp_path: Path) -> None:
     async with running_broker(tmp_path, clock) as broker, Peer.of(broker) as peer:
         await peer.send("TopicA", b"x", properties={"TIMER_DELAY_SEC": "5"})
         await advance(clock, 2)
-        assert broker.timers.pending == 1
+        assert broker.rooms.delayed.timers.pending == 1
     async with running_broker(tmp_path, clock) as broker:
-        assert (broker.timers.pending, broker.timers.queue_behind) == (1, 0)
+        assert (broker.rooms.delayed.timers.pending, broker.rooms.delayed.timers.queue_behind) == (1, 0)
         await advance(clock, 5)
         assert bodies(broker) == [b"x"]
     assert b'"TopicA":{"count":0' in (tmp_path / "store/config/timermetrics").read_bytes()
@@ -124,11 +124,11 @@ async def test_a_replica_learns_progress_and_counts(tmp_path: Path) -> None:
         for _ in range(3):
             await peer.send("TopicA", properties={"TIMER_DELAY_SEC": "60"})
         await advance(clock, 4)
-        while broker.timers.files.check.saved.queue_offset < 3:
+        while broker.rooms.delayed.timers.files.check.saved.queue_offset < 3:
             await advance(clock, 1)
         answer = await peer.call(Request.GET_TIMER_CHECK_POINT)
         numbers = struct.unpack(">7q", answer.body)
-        assert numbers[0] == broker.timers.files.check.saved.read_ms
+        assert numbers[0] == broker.rooms.delayed.timers.files.check.saved.read_ms
         assert numbers[1:4] == (3 * 52, 3, 3)
         answer = await peer.call(Request.GET_TIMER_METRICS)
         assert json.loads(answer.body)["timingCount"]["TopicA"]["count"] == 3
@@ -148,10 +148,10 @@ async def test_runtime_info_tells_of_timers_and_open_transactions(tmp_path: Path
             await peer.send("TopicA", properties={"TIMER_DELAY_SEC": "60"})
         await peer.send("TopicA", properties={"TRAN_MSG": "true", "PGROUP": "producers"}, sys_flag=4)
         await advance(clock, 2)
-        figures = runtime_info(broker)
+        figures = runtime_info(broker.rooms.admin.runtime)
         assert figures["timerCongestNum"] == "3"
         assert figures["timerOffsetBehind"] == "0"
         assert int(figures["timerReadBehind"]) <= 1
         assert figures["cometmq.openHalves"] == "1"
         await advance(clock, 2)
-        assert float(runtime_info(broker)["timerEnqueueTps"]) > 0
+        assert float(runtime_info(broker.rooms.admin.runtime)["timerEnqueueTps"]) > 0

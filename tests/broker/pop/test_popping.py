@@ -97,7 +97,7 @@ async def scene(
 ) -> AsyncIterator[tuple[Broker, Popper]]:
     async with running_broker(directory, clock) as broker, Popper.at(broker.address) as peer:
         assert isinstance(peer, Popper)
-        if broker.topics.get("TopicA") is None:
+        if broker.tables.topics.get("TopicA") is None:
             add_topic(broker, "TopicA", queues)
         for number in range(messages):
             assert (await peer.send("TopicA", b"%d" % number, queue_id=number % queues)).code == 0
@@ -105,7 +105,7 @@ async def scene(
 
 
 def committed(broker: Broker, queue_id: int = 0) -> int:
-    return broker.offsets.query("g", "TopicA", queue_id)
+    return broker.tables.offsets.query("g", "TopicA", queue_id)
 
 
 async def test_a_message_is_given_once_and_progress_follows_the_first_that_is_not_done(tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ async def test_a_message_whose_time_is_over_comes_back_once_by_the_retry_topic(t
         assert await peer.ack(third) == 0
         clock.advance(100)
         assert await peer.pop() == []
-        assert broker.offsets.query("g", RETRY, 0) == 2
+        assert broker.tables.offsets.query("g", RETRY, 0) == 2
         assert len(stored(broker, RETRY)) == 2
 
 
@@ -180,7 +180,7 @@ async def test_a_pop_waits_for_a_message_and_gives_up_in_time(tmp_path: Path) ->
     async with scene(tmp_path, clock) as (broker, peer), Popper.at(broker.address) as other:
         assert isinstance(other, Popper)
         waiting = [asyncio.ensure_future(it.pop(poll_ms=15_000)) for it in (peer, other)]
-        await until(lambda: broker.pop_waiting.count == 2)
+        await until(lambda: broker.rooms.pop.waiting.count == 2)
         await peer.send("TopicA", b"new")
         clock.advance(0.05)
         await until(lambda: any(task.done() for task in waiting))
@@ -189,7 +189,7 @@ async def test_a_pop_waits_for_a_message_and_gives_up_in_time(tmp_path: Path) ->
         clock.advance(0.2)
         bodies = [[popped.body for popped in await task] for task in waiting]
         assert sorted(bodies) == [[], [b"new"]]
-        assert broker.pop_waiting.count == 0
+        assert broker.rooms.pop.waiting.count == 0
 
 
 async def test_tags_are_looked_at_and_what_is_unwanted_is_passed(tmp_path: Path) -> None:
@@ -290,7 +290,7 @@ async def test_a_group_is_told_to_pop_when_an_operator_wants_it(tmp_path: Path) 
         shown = await peer.call(Request.GET_ALL_MESSAGE_REQUEST_MODE)
         assert b'"POP"' in shown.body
     async with scene(tmp_path, ManualClock()) as (broker, _):
-        known = broker.request_modes.get("TopicA", "g")
+        known = broker.tables.request_modes.get("TopicA", "g")
         assert known is not None
         assert known.mode == "POP"
 
@@ -356,13 +356,13 @@ async def test_pops_that_another_broker_has_noted_come_again_unless_acknowledged
             ("bAck", {**name, "aol": [1]}),
         ):
             written = AppendRequest(REVIVE, 0, json.dumps(record).encode(), f"TAGS\x01{tag}\x02")
-            assert broker.put(written).status == PutStatus.OK
+            assert broker.rooms.delayed.put(written).status == PutStatus.OK
         clock.advance(12)
         assert stored(broker, RETRY) == []
         clock.advance(5)
         (again,) = stored(broker, RETRY)
         assert (again.body, again.reconsume_times) == (b"5", 1)
-        assert broker.offsets.query("CID_RMQ_SYS_REVIVE_GROUP", REVIVE, 0) == 4
+        assert broker.tables.offsets.query("CID_RMQ_SYS_REVIVE_GROUP", REVIVE, 0) == 4
     async with scene(tmp_path, clock) as (broker, _):
         clock.advance(30)
         assert len(stored(broker, RETRY)) == 1
@@ -386,8 +386,8 @@ async def test_forged_notes_of_pops_cost_one_line_of_log(tmp_path: Path, caplog:
         ]
         for record in records:
             written = AppendRequest(REVIVE, 0, json.dumps(record).encode(), "TAGS\x01ck\x02")
-            assert broker.put(written).status == PutStatus.OK
+            assert broker.rooms.delayed.put(written).status == PutStatus.OK
         clock.advance(30)
         lines = [line for line in caplog.messages if "lost popped" in line or "skipped record" in line]
         assert len(lines) == 2, lines
-        assert not [topic for topic in broker.topics.table if "/" in topic or topic.endswith("wheel_timer_g")]
+        assert not [topic for topic in broker.tables.topics.table if "/" in topic or topic.endswith("wheel_timer_g")]

@@ -44,7 +44,7 @@ class Witness:
 
 async def watched(running: Running, witness: Witness | None = None) -> tuple[Session, Witness]:
     witness = witness or Witness()
-    running.broker.send_hooks.add(witness)
+    running.broker.rooms.produce.hooks.add(witness)
     return await running.connect(), witness
 
 
@@ -161,7 +161,7 @@ async def test_one_way_messages_and_batches_are_seen_too(tmp_path: Path) -> None
         assert answer.code == Response.SUCCESS
         assert [context.messages for context in witness.afters] == [1, 1, 3]
         assert witness.afters[2].message_id.count(",") == 2
-        assert not running.broker.send_hooks._open
+        assert not running.broker.rooms.produce.hooks._open
 
 
 async def test_a_message_that_waits_for_the_disk_is_told_when_it_is_there(tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ async def test_a_message_that_waits_for_the_disk_is_told_when_it_is_there(tmp_pa
 
 async def test_without_hooks_nothing_is_remembered(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as running:
-        hooks = running.broker.send_hooks
+        hooks = running.broker.rooms.produce.hooks
         assert not hooks
         hooks.stored(request(Request.SEND_MESSAGE), 0, 0, "id", PutResult(PutStatus.OK))
         witness = Witness()

@@ -122,7 +122,7 @@ async def test_a_reply_is_checked_like_any_message(tmp_path: Path) -> None:
         responder = await running.connect()
         answer = await respond(responder, topic="a/b")
         assert answer.code == Response.INVALID_PARAMETER
-        assert answer.ext == running.broker.send_ext
+        assert answer.ext == running.broker.rooms.produce.marks.answer_ext
         assert (await respond(responder, queue_id=7)).code == Response.INVALID_PARAMETER
         drawn = await respond(responder, queue_id=-1)
         assert drawn.ext["queueId"] == "0"
@@ -139,5 +139,5 @@ async def test_nothing_is_left_of_a_responder_that_has_gone(tmp_path: Path) -> N
         await until(lambda: len(broker.server.connections) == 1, "the end of the responder's connection")
         asker.send(reply(pushed))
         await until(lambda: broker.store.queue_bounds(REPLY_TOPIC, 0) == (0, 1), "the copy of the reply")
-        await until(lambda: broker.families["reply"].waiting == 0, "the end of the request")
-        assert broker._born_hosts.keys() <= set(broker.server.connections)
+        await until(lambda: broker.rooms.families["reply"].waiting == 0, "the end of the request")
+        assert len(broker.rooms.shared.born) <= len(broker.server.connections)

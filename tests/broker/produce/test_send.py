@@ -14,7 +14,6 @@ from cometmq.broker.produce.hooks import SendContext
 from cometmq.broker.server import Broker
 from cometmq.clock import ManualClock
 from cometmq.store.fake_disk import FakeDisk
-from cometmq.store.log.append import AppendRequest
 from cometmq.store.results import PutResult, PutStatus
 from cometmq.wire.bodies import TopicConfig
 from cometmq.wire.codes import Language, Request, Response
@@ -127,7 +126,7 @@ class Recorder:
 async def test_hooks_see_every_send_once_before_and_once_after(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as broker, Peer.of(broker) as peer:
         hook = Recorder()
-        broker.send_hooks.add(hook)
+        broker.rooms.produce.hooks.add(hook)
         answer = await peer.send("TopicA", b"12345", queue_id=2)
         await peer.send("bad topic!", b"123")
         await peer.send("TopicA", b"x" * (5 << 20))  # over maxMessageSize: the store refuses it
@@ -324,15 +323,6 @@ async def test_the_flag_of_a_multi_tag_topic_is_in_its_records(tmp_path: Path) -
 # From the put's result to the answer
 
 
-class OneResult(Broker):
-    """A broker whose store gives the results that the test has laid ready."""
-
-    results: list[PutResult]
-
-    def put(self, message: AppendRequest) -> PutResult:
-        return self.results.pop(0)
-
-
 def result(status: int, remark: str = "") -> PutResult:
     if status <= PutStatus.SLAVE_NOT_AVAILABLE:
         return PutResult(status, 4096, 200, 1, 12, 1, 4296)
@@ -360,21 +350,23 @@ STATUSES = [
 
 @pytest.mark.mission("SE-06")
 async def test_each_put_status_has_its_code_remark_and_fields(tmp_path: Path) -> None:
-    broker = OneResult(broker_settings(tmp_path))
+    broker = Broker(broker_settings(tmp_path))
     await broker.start()
+    results: list[PutResult] = []
+    broker.rooms.produce.context.put = lambda _: results.pop(0)
     try:
         async with Peer.of(broker) as peer:
             add_topic(broker, "TopicA")
             for status, code, remark in STATUSES:
-                broker.results = [result(status, "why")]
-                before = broker.stats.messages()[0]
+                results.append(result(status, "why"))
+                before = broker.rooms.shared.stats.messages()[0]
                 answer = await peer.send("TopicA", queue_id=2, properties={"UNIQ_KEY": "u"})
                 assert answer.code == code
                 assert (answer.remark is None) if remark is None else remark in (answer.remark or "")
                 is_stored = code in (0, 10, 11, 12)
-                place = {"msgId": broker.offset_id(4096), "queueId": "2", "queueOffset": "12", "transactionId": "u"}
+                place = {"msgId": broker.own.offset_id(4096), "queueId": "2", "queueOffset": "12", "transactionId": "u"}
                 assert answer.ext == (REGION | place if is_stored else REGION)
-                assert broker.stats.messages()[0] - before == (1 if is_stored else 0)
+                assert broker.rooms.shared.stats.messages()[0] - before == (1 if is_stored else 0)
     finally:
         await broker.stop()
 
@@ -398,7 +390,7 @@ async def test_a_one_way_send_is_stored_and_counted_and_never_answered(tmp_path:
         answer = await peer.call(send_request("TopicA", b"spoken"))
         assert answer.ext["queueOffset"] == "1", "the first byte on the socket answers the two-way send"
         assert [message.body for message in stored(broker, "TopicA")] == [b"silent", b"spoken"]
-        assert broker.stats.messages()[0] == 2
+        assert broker.rooms.shared.stats.messages()[0] == 2
 
 
 # Batches
@@ -418,13 +410,13 @@ async def test_a_batch_becomes_one_record_per_member(tmp_path: Path) -> None:
         ids = answer.ext["msgId"].split(",")
         assert [decode_offset_id(text).physical_offset for text in ids] == [m.physical_offset for m in messages]
         assert len(set(ids)) == 100
-        assert broker.stats.messages()[0] == 101
+        assert broker.rooms.shared.stats.messages()[0] == 101
 
 
 async def test_a_batch_for_a_topic_of_batches_is_one_record_and_the_answer_says_so(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as broker, Peer.of(broker) as peer:
         topic = TopicConfig(topic_name="Batches", attributes={"queue.type": "BatchCQ"})
-        broker.topics.update([topic])
+        broker.tables.topics.update([topic])
         for base in (0, 3):
             members = [(b"body %d" % number, {"UNIQ_KEY": f"u{number}"}) for number in range(3)]
             command = batch_request("Batches", members, queue_id=1, properties={"UNIQ_KEY": "whole"})
@@ -439,7 +431,7 @@ async def test_a_batch_for_a_topic_of_batches_is_one_record_and_the_answer_says_
         (first, _) = decode_records(b"".join(result.slices))
         assert first.sys_flag & (INNER_BATCH | NEEDS_UNWRAP) == INNER_BATCH | NEEDS_UNWRAP
         assert [body for _, body, _ in split_batch(first.body)] == [body for body, _ in members]
-        assert broker.stats.messages()[0] == 6
+        assert broker.rooms.shared.stats.messages()[0] == 6
 
 
 @pytest.mark.mission("SE-07")
@@ -537,7 +529,7 @@ def test_thousands_of_sends_wait_for_the_disk_at_once(tmp_path: Path) -> None:
             sends = [asyncio.create_task(peer.send("TopicA")) for _ in range(5000)]
             waiting_most = 0
             while not all(send.done() for send in sends):
-                waiting_most = max(waiting_most, broker.families["send"].waiting)
+                waiting_most = max(waiting_most, broker.rooms.families["send"].waiting)
                 assert len(asyncio.all_tasks()) <= tasks_before + 5000, "the broker made tasks for waiting sends"
                 await asyncio.sleep(0.005)
             took_s = asyncio.get_running_loop().time() - began_s
@@ -556,10 +548,10 @@ async def test_a_disk_that_never_returns_gives_code_10_after_5_seconds(tmp_path:
     settings = {"flushDiskType": "SYNC_FLUSH"}
     async with running_broker(tmp_path, clock, disk, **settings) as broker, Peer.of(broker) as peer:
         add_topic(broker, "TopicA")
-        await broker.settled()
+        await broker.rooms.settled()
         disk.on_call = slow = SlowSync(1e6)
         sends = [asyncio.create_task(peer.send("TopicA", b"%d" % number)) for number in range(10)]
-        await until(lambda: broker.families["send"].waiting == 10)
+        await until(lambda: broker.rooms.families["send"].waiting == 10)
         clock.advance(4.9)
         await settle()
         assert not any(send.done() for send in sends)
@@ -568,7 +560,7 @@ async def test_a_disk_that_never_returns_gives_code_10_after_5_seconds(tmp_path:
         assert {answer.code for answer in answers} == {Response.FLUSH_DISK_TIMEOUT}
         assert all(answer.ext["msgId"] and answer.ext["queueOffset"] for answer in answers)
         clock.advance(6)
-        assert broker.families["send"].waiting == 0
+        assert broker.rooms.families["send"].waiting == 0
         assert not broker.server.endpoint.tasks
         assert len(broker.store.flusher.waiters) == 0
         slow.let_go()

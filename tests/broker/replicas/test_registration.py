@@ -75,7 +75,7 @@ async def advance(clock: ManualClock, broker: Broker, names: RecordingNames, sec
     for second in range(1, seconds + 1):
         before = names.count(Request.REGISTER_BROKER)
         clock.advance(1)
-        await broker.nameservers.told()
+        await broker.rooms.replicas.registration.told()
         if names.count(Request.REGISTER_BROKER) > before:
             came.append(second)
     return came
@@ -110,7 +110,7 @@ async def test_before_its_time_not_even_a_new_topic_makes_the_broker_known(tmp_p
         Peer.of(broker) as peer,
     ):
         await peer.send("T_new")
-        await broker.settled()
+        await broker.rooms.settled()
         assert names.told == []
 
 
@@ -154,18 +154,18 @@ async def test_a_registration_says_who_where_and_what(tmp_path: Path) -> None:
         assert header.ha_server_addr == f"192.0.2.7:{broker.port + 1}"
         assert header.body_crc32 == crc31(command.body)
         body = RegisterBrokerBody.decode(command.body)
-        assert body.topics.topic_config_table == broker.topics.table
-        assert body.topics.data_version == broker.topics.data_version
+        assert body.topics.topic_config_table == broker.tables.topics.table
+        assert body.topics.data_version == broker.tables.topics.data_version
 
 
 async def test_a_changed_topic_is_told_alone_and_a_deleted_one_by_telling_all(tmp_path: Path) -> None:
     async with recording() as names, running_broker(tmp_path, namesrvAddr=names.address) as broker:
         add_topic(broker, "T_a")
-        await broker.nameservers.told()
+        await broker.rooms.replicas.registration.told()
         add_topic(broker, "T_b")
-        await broker.nameservers.told()
-        broker.topics.delete("T_a")
-        await broker.nameservers.told()
+        await broker.rooms.replicas.registration.told()
+        broker.tables.topics.delete("T_a")
+        await broker.rooms.replicas.registration.told()
         assert names.registrations == [set(), {"T_a"}, {"T_b"}, {"T_b"}]
 
 
@@ -177,7 +177,7 @@ async def test_what_changes_during_a_registration_is_gathered_for_one_more(tmp_p
             await asyncio.sleep(0)
         await until(lambda: names.count(Request.REGISTER_BROKER) == 2)
         names.may_answer.set()
-        await broker.nameservers.told()
+        await broker.rooms.replicas.registration.told()
         told = names.registrations[1:]
         assert len(told) == 2
         assert told[0] | told[1] == {f"T_{number}" for number in range(20)}
@@ -188,10 +188,10 @@ async def test_after_a_failure_the_whole_table_is_told(tmp_path: Path) -> None:
     async with recording() as names, running_broker(tmp_path, namesrvAddr=names.address) as broker:
         names.code = 1
         add_topic(broker, "T_a")
-        await broker.nameservers.told()
+        await broker.rooms.replicas.registration.told()
         names.code = 0
         add_topic(broker, "T_b")
-        await broker.nameservers.told()
+        await broker.rooms.replicas.registration.told()
         assert names.registrations == [set(), {"T_a"}, {"T_a", "T_b"}]
 
 
@@ -202,7 +202,7 @@ async def test_without_force_only_a_name_server_that_knows_another_version_is_to
         running_broker(tmp_path, clock, namesrvAddr=names.address, forceRegister=False) as broker,
     ):
         assert (names.count(Request.QUERY_DATA_VERSION), names.count(Request.REGISTER_BROKER)) == (1, 1)
-        names.known = broker.topics.data_version
+        names.known = broker.tables.topics.data_version
         assert await advance(clock, broker, names, 10) == []
         assert names.count(Request.QUERY_DATA_VERSION) == 2
         names.known = None
@@ -213,22 +213,22 @@ async def test_topics_that_the_name_server_lists_as_ordered_become_ordered(tmp_p
     clock = ManualClock()
     async with recording() as names, running_broker(tmp_path, clock, namesrvAddr=names.address) as broker:
         add_topic(broker, "T_a")
-        await broker.nameservers.told()
+        await broker.rooms.replicas.registration.told()
         names.ordered = {"T_a": "broker-a:4"}
         await advance(clock, broker, names, 10)
-        await until(lambda: broker.topics.is_ordered("T_a"))
-        await broker.nameservers.told()
+        await until(lambda: broker.tables.topics.is_ordered("T_a"))
+        await broker.rooms.replicas.registration.told()
         assert names.registrations[-1] == {"T_a"}
 
 
 async def test_a_broker_without_a_permission_has_no_topic_with_it(tmp_path: Path) -> None:
     async with recording() as names, running_broker(tmp_path, namesrvAddr=names.address) as broker:
-        await broker.change_config(b"brokerPermission=4")
-        await broker.nameservers.told()
+        await broker.rooms.admin.changes.change(b"brokerPermission=4")
+        await broker.rooms.replicas.registration.told()
         body = RegisterBrokerBody.decode(names.told[-1].body)
         perms = {topic.perm for topic in body.topics.topic_config_table.values()}
         assert perms <= {0, 4}
-        assert broker.topics.table["TBW102"].perm == 7, "its own table is as it was"
+        assert broker.tables.topics.table["TBW102"].perm == 7, "its own table is as it was"
 
 
 async def test_a_name_server_that_was_away_knows_the_broker_after_the_next_registration(tmp_path: Path) -> None:

@@ -51,16 +51,16 @@ def test_what_is_due_meanwhile_goes_to_another_broker_once(tmp_path: Path) -> No
                     await until(lambda: acting.store.log.max_offset == master.store.log.max_offset)
                     await follow_now(acting)
                 assert stored(other, "TopicA") == []
-                await until(lambda: acting.membership.is_acting)
+                await until(lambda: acting.rooms.replicas.group.is_acting)
                 await until(lambda: len(stored(other, "TopicA")) == 2, "the delayed and the timer message")
                 await until(lambda: stored(other, HALF_TOPIC), "the half")
-                await until(lambda: acting.escape.sent == 3)
+                await until(lambda: acting.rooms.replicas.remote_put.sent == 3)
                 await asyncio.sleep(0.5)
                 bodies = {message.body for message in stored(other, "TopicA")}
                 assert bodies == {b"{'DELAY': '1'}", b"{'TIMER_DELAY_SEC': '6'}"}
                 assert len(stored(other, "TopicA")) == 2
                 assert stored(other, HALF_TOPIC)[0].body == b"half"
-                assert acting.delays.offsets[1] == 1
+                assert acting.tables.delays.offsets[1] == 1
                 assert acting.store.queue_bounds("TopicA", 0) == (0, 0)
 
     run(scene(), timeout_s=60)
@@ -79,7 +79,7 @@ def test_without_remote_escape_all_waits_for_the_master(tmp_path: Path) -> None:
                     add_topic(master, "TopicA", 1)
                     await peer.send("TopicA", b"later", properties={"DELAY": "1"})
                     await until(lambda: acting.store.log.max_offset == master.store.log.max_offset)
-                await until(lambda: acting.membership.is_acting)
+                await until(lambda: acting.rooms.replicas.group.is_acting)
                 await asyncio.sleep(2.5)
                 assert stored(other, "TopicA") == []
                 async with running_broker(tmp_path / "a", **common) as master:

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from cometmq.broker.replicas.replica_group import starts_isolated
 from cometmq.broker.server import Broker
-from cometmq.clock import ManualClock
+from cometmq.clock import ManualClock, uptime_ms
 from cometmq.net.connection import Connection
 from cometmq.net.dispatch import Dispatcher, Family
 from cometmq.net.limits import Limits
@@ -67,7 +68,7 @@ async def seconds(clock: ManualClock, count: int, witness: Witness, broker: Brok
     """Let so many pass, one by one, each until what it began is done: a heartbeat has come."""
     for _ in range(count):
         before = witness.counts()[Request.BROKER_HEARTBEAT]
-        await until(lambda: not broker.membership._tasks, "what the last second began")
+        await until(lambda: not broker.rooms.replicas.group._tasks, "what the last second began")
         clock.advance(1)
         await until(lambda: witness.counts()[Request.BROKER_HEARTBEAT] > before, "a heartbeat")  # noqa: B023
 
@@ -84,13 +85,13 @@ def test_a_broker_whose_replicas_act_starts_isolated_and_beats_every_second(tmp_
                 counts = witness.counts()
                 assert counts[Request.BROKER_HEARTBEAT] == 15
                 assert counts[Request.REGISTER_BROKER] == 0
-                assert not broker.duties.is_on
+                assert not broker.rooms.replicas.leader_tasks.is_on
                 beat = next(it for it in witness.heard if it.code == Request.BROKER_HEARTBEAT)
                 assert BrokerHeartbeat.decode(beat.ext).heartbeat_timeout_ms == 10_000
                 witness.members = {}
                 await seconds(clock, 1, witness, broker)
                 await until(lambda: witness.counts()[Request.REGISTER_BROKER], "registration")
-                await until(lambda: broker.duties.is_on)
+                await until(lambda: broker.rooms.replicas.leader_tasks.is_on)
                 asked = next(it for it in witness.heard if it.code == Request.REGISTER_BROKER)
                 header = RegisterBroker.decode(asked.ext)
                 assert (header.heartbeat_timeout_ms, header.enable_acting_master) == (10_000, True)
@@ -100,16 +101,16 @@ def test_a_broker_whose_replicas_act_starts_isolated_and_beats_every_second(tmp_
             settings = {"namesrvAddr": witness.address, **TWO, "skipPreOnline": True}
             async with running_broker(tmp_path / "b", ManualClock(), **settings) as broker:
                 assert witness.counts()[Request.REGISTER_BROKER] == 1
-                assert broker.duties.is_on
+                assert broker.rooms.replicas.leader_tasks.is_on
 
     async def silent() -> None:
         own, theirs = ManualClock(), ManualClock()
         async with nameserver(tmp_path, theirs) as names:
             settings = {"namesrvAddr": names.address, **ACTING}
             async with running_broker(tmp_path / "c", own, **settings) as broker:
-                key = (broker.config.cluster_name, broker.address)
+                key = (broker.settings.config.cluster_name, broker.address)
                 for _ in range(20):
-                    await until(lambda: not broker.membership._tasks)
+                    await until(lambda: not broker.rooms.replicas.group._tasks)
                     theirs.advance(1)
                     own.advance(1)
                     now_ms = names.state.now_ms()
@@ -131,16 +132,16 @@ async def group_without_master(directory: Path, **settings: object) -> AsyncIter
         common = {"namesrvAddr": names.address, **ACTING, **BRISK, **settings}
         async with running_broker(directory / "replica", **replica(**common)) as follower:
             async with running_broker(directory / "master", **common) as master, Peer.of(master) as peer:
-                await until(lambda: follower.following.rounds)
+                await until(lambda: follower.rooms.replicas.table_sync.rounds)
                 add_topic(master, "TopicA", 2)
                 for number in range(10):
                     await peer.send("TopicA", b"%d" % number)
-                master.offsets.commit("g", "TopicA", 0, 4, "")
+                master.tables.offsets.commit("g", "TopicA", 0, 4, "")
                 await until(lambda: follower.store.log.max_offset == master.store.log.max_offset)
                 await follow_now(follower)
-                assert follower.offsets.query("g", "TopicA", 0) == 4
-                assert not follower.membership.is_acting
-            await until(lambda: follower.membership.is_acting, "the replica acts")
+                assert follower.tables.offsets.query("g", "TopicA", 0) == 4
+                assert not follower.rooms.replicas.group.is_acting
+            await until(lambda: follower.rooms.replicas.group.is_acting, "the replica acts")
             yield follower, names.address
 
 
@@ -154,10 +155,10 @@ def test_a_replica_acts_while_its_master_is_away(tmp_path: Path) -> None:
                 Request.UPDATE_CONSUMER_OFFSET, consumerGroup="g", topic="TopicA", queueId=0, commitOffset=10
             )
             assert committed.code == 0
-            assert acting.offsets.query("g", "TopicA", 0) == 10
+            assert acting.tables.offsets.query("g", "TopicA", 0) == 10
             queue = MessageQueue("broker-a", 0, "TopicA")
-            assert acting.queue_locks.lock("g", [queue], "client", acting.uptime_ms()) == [queue]
-            assert acting.timers.is_open
+            assert acting.rooms.consume.queue_locks.lock("g", [queue], "client", uptime_ms(acting.clock)) == [queue]
+            assert acting.rooms.delayed.timers.is_open
             refused = await peer.send("TopicA", b"here")
             assert refused.code == Response.SERVICE_NOT_AVAILABLE
             assert acting.store.queue_bounds("TopicA", 0) == (0, 10)
@@ -169,21 +170,21 @@ def test_a_master_that_comes_back_takes_over_what_its_replica_went_on_with(tmp_p
     async def scene() -> None:
         async with group_without_master(tmp_path, totalReplicas=2) as (acting, names):
             for offset in range(5, 11):
-                acting.offsets.commit("g", "TopicA", 0, offset, "")
-            acting.offsets.data_version = type(acting.offsets.data_version)(counter=10**6, timestamp=1)
-            acting.delays.offsets[99] = 77  # a level that nobody delivers
-            acting.delays.confirm({99: 77})
-            acting.delays.version = acting.offsets.data_version
+                acting.tables.offsets.commit("g", "TopicA", 0, offset, "")
+            acting.tables.offsets.data_version = type(acting.tables.offsets.data_version)(counter=10**6, timestamp=1)
+            acting.tables.delays.offsets[99] = 77  # a level that nobody delivers
+            acting.tables.delays.confirm({99: 77})
+            acting.tables.delays.version = acting.tables.offsets.data_version
             common = {"namesrvAddr": names, **TWO, **BRISK}
             async with running_broker(tmp_path / "master", **common) as master:
-                assert master.nameservers.is_isolated
-                await until(lambda: not master.nameservers.is_isolated, "the master is online")
-                assert master.offsets.query("g", "TopicA", 0) == 10
-                assert master.delays.offsets[99] == 77
-                assert master.duties.is_on
-                await until(lambda: not acting.membership.is_acting, "the replica gives up")
-                await until(lambda: acting.following.master == master.address)
-                assert not acting.timers.is_open
+                assert master.rooms.replicas.registration.is_isolated
+                await until(lambda: not master.rooms.replicas.registration.is_isolated, "the master is online")
+                assert master.tables.offsets.query("g", "TopicA", 0) == 10
+                assert master.tables.delays.offsets[99] == 77
+                assert master.rooms.replicas.leader_tasks.is_on
+                await until(lambda: not acting.rooms.replicas.group.is_acting, "the replica gives up")
+                await until(lambda: acting.rooms.replicas.table_sync.master == master.address)
+                assert not acting.rooms.delayed.timers.is_open
                 async with Peer.of(master) as peer:
                     assert (await peer.send("TopicA", b"again")).code == 0
                 await until(lambda: len(stored(acting, "TopicA")) == 11)
@@ -195,7 +196,7 @@ def test_pulls_wait_at_a_replica_without_master_and_are_sent_to_it_when_it_is_ba
     async def scene() -> None:
         async with group_without_master(tmp_path) as (acting, names), Peer.of(acting) as peer:
             parked = asyncio.ensure_future(peer.pull("TopicA", offset=10, group="g", suspend_ms=20_000))
-            await until(lambda: acting.longpoll.count == 1)
+            await until(lambda: acting.rooms.consume.longpoll.count == 1)
             async with running_broker(tmp_path / "master", namesrvAddr=names, **ACTING, **BRISK):
                 answer = await parked
                 assert answer.code == Response.PULL_RETRY_IMMEDIATELY
@@ -224,7 +225,7 @@ async def test_a_replica_that_cannot_begin_its_duties_tries_again(tmp_path: Path
     async with nameserver(tmp_path) as names:
         common = {"namesrvAddr": names.address, **ACTING, **BRISK}
         async with running_broker(tmp_path / "replica", **replica(**common)) as alone:
-            real, tries = alone.duties.open, []
+            real, tries = alone.rooms.replicas.leader_tasks.open, []
 
             def fail_twice() -> None:
                 tries.append(1)
@@ -232,26 +233,26 @@ async def test_a_replica_that_cannot_begin_its_duties_tries_again(tmp_path: Path
                     raise OSError("no space for a wheel")
                 real()
 
-            alone.duties.open = fail_twice  # type: ignore[method-assign]
-            await until(lambda: alone.membership.is_acting)
+            alone.rooms.replicas.leader_tasks.open = fail_twice  # type: ignore[method-assign]
+            await until(lambda: alone.rooms.replicas.group.is_acting)
             assert len(tries) == 3
 
 
 async def test_a_master_that_is_silent_counts_as_gone(tmp_path: Path) -> None:
     clock = ManualClock()
     async with running_broker(tmp_path / "replica", clock, **replica()) as alone:
-        alone.following.follow("127.0.0.1:3")
-        seen = [alone.membership.is_master_alive]
+        alone.rooms.replicas.table_sync.follow("127.0.0.1:3")
+        seen = [alone.rooms.replicas.group.sees_master()]
         for _ in range(11):
             clock.advance(1)
-            seen.append(alone.membership.is_master_alive)
+            seen.append(alone.rooms.replicas.group.sees_master())
         assert (seen[0], seen[-1]) == (True, False)
-        await until(lambda: alone.following._running is None)
+        await until(lambda: alone.rooms.replicas.table_sync._running is None)
 
 
 async def test_a_replica_that_has_a_master_is_not_led_away(tmp_path: Path) -> None:
     async with running_group(tmp_path, **ACTING, **BRISK) as group, Peer.of(group.replica) as stranger:
-        follower = group.replica.replication.follower
+        follower = group.replica.rooms.replicas.replication.follower
         assert follower is not None
         await until(lambda: follower.is_connected)
         address = follower.address
@@ -267,6 +268,5 @@ async def test_a_replica_that_has_a_master_is_not_led_away(tmp_path: Path) -> No
 
 
 def test_a_replica_may_be_asked_to_act_only_with_settings_that_fit(tmp_path: Path) -> None:
-    settings = broker_settings(tmp_path, **replica(**TWO))
-    assert Broker(settings, ManualClock()).membership.starts_isolated
-    assert not Broker(broker_settings(tmp_path, **replica(**ACTING)), ManualClock()).membership.starts_isolated
+    assert starts_isolated(broker_settings(tmp_path, **replica(**TWO)).config)
+    assert not starts_isolated(broker_settings(tmp_path, **replica(**ACTING)).config)

@@ -35,8 +35,8 @@ def log_bytes(broker: Broker) -> bytes:
 
 
 def replica_of(master: Broker, number: int = 1, **settings: Any) -> dict[str, Any]:
-    assert master.replication.listener is not None
-    address = f"127.0.0.1:{master.replication.listener.port}"
+    assert master.rooms.replicas.replication.listener is not None
+    address = f"127.0.0.1:{master.rooms.replicas.replication.listener.port}"
     return {"brokerRole": "SLAVE", "brokerId": number, "haMasterAddress": address, **settings}
 
 
@@ -49,7 +49,7 @@ class Replica:
     @classmethod
     @asynccontextmanager
     async def of(cls, master: Broker, offset: int = 0) -> "AsyncIterator[Replica]":
-        listener = master.replication.listener
+        listener = master.rooms.replicas.replication.listener
         assert listener is not None
         before = len(listener.master.links)
         _, writer = await asyncio.open_connection("127.0.0.1", listener.port)
@@ -102,8 +102,8 @@ async def test_a_replica_catches_up_with_a_restarted_master_without_help(tmp_pat
         async with Peer.of(master) as peer:
             await peer.send("TopicA", b"before")
             await until(lambda: replica.store.log.max_offset == master.store.log.max_offset > 0)
-    assert replica.replication.follower is not None
-    follower = replica.replication.follower
+    assert replica.rooms.replicas.replication.follower is not None
+    follower = replica.rooms.replicas.replication.follower
     await until(lambda: not follower.is_connected)
     async with running_broker(tmp_path / "m", **ports) as master, Peer.of(master) as peer:
         await peer.send("TopicA", b"after")
@@ -123,10 +123,10 @@ async def test_a_stopping_master_gives_its_replica_the_last_message(tmp_path: Pa
         running_broker(tmp_path / "r", **replica_of(master)) as replica,
         Peer.of(master) as peer,
     ):
-        await until(lambda: master.replication.status().in_sync_slave_nums == 1)
+        await until(lambda: master.rooms.replicas.replication.status().in_sync_slave_nums == 1)
         await asyncio.gather(*(peer.send("TopicA", bytes(3000)) for _ in range(100)))
         end = master.store.log.max_offset
-        await master.replication.stop()
+        await master.rooms.replicas.replication.stop()
         assert replica.store.log.max_offset == end
 
 
@@ -179,7 +179,7 @@ async def test_a_sync_master_and_a_replica_keep_their_promise_together(tmp_path:
         running_broker(tmp_path / "r", **replica_of(master)) as replica,
         Peer.of(master) as peer,
     ):
-        await until(lambda: master.replication.status().in_sync_slave_nums == 1)
+        await until(lambda: master.rooms.replicas.replication.status().in_sync_slave_nums == 1)
         answers = await asyncio.gather(*(peer.send("TopicA", b"%d" % number) for number in range(200)))
         assert {answer.code for answer in answers} == {Response.SUCCESS}
         # All of them were on the replica's disk before they were acked.
@@ -213,7 +213,7 @@ async def test_three_copies_wait_for_the_slower_replica(tmp_path: Path) -> None:
 async def test_a_message_that_cannot_have_enough_copies_is_not_stored(tmp_path: Path) -> None:
     settings = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": 2, "minInSyncReplicas": 1}
     async with running_broker(tmp_path, **settings) as master, Peer.of(master) as peer:
-        master.replication.act_as_masters(lambda: 1)
+        master.rooms.replicas.replication.act_as_masters(lambda: 1)
         before = master.store.log.max_offset
         answer = await peer.send("TopicA", b"refused")
         assert answer.code == Response.SYSTEM_ERROR
@@ -233,7 +233,7 @@ async def test_the_status_tells_of_each_connection(tmp_path: Path) -> None:
         await peer.send("TopicA", b"x")
         async with running_broker(tmp_path / "a", **replica_of(master)) as first, Peer.of(first) as asker:
             async with running_broker(tmp_path / "b", **replica_of(master, 2)) as second:
-                await until(lambda: master.replication.status().in_sync_slave_nums == 2)
+                await until(lambda: master.rooms.replicas.replication.status().in_sync_slave_nums == 2)
                 end = master.store.log.max_offset
                 await until(lambda: all(each.store.log.flushed_offset == end for each in (first, second)))
                 status = await status_of(peer)
@@ -241,8 +241,8 @@ async def test_the_status_tells_of_each_connection(tmp_path: Path) -> None:
                 assert status.master_commit_log_max_offset == end
                 assert [link.in_sync for link in status.ha_connection_info] == [True, True]
                 tasks = len(asyncio.all_tasks())
-                assert second.replication.follower is not None
-                second.replication.follower.follow("")
+                assert second.rooms.replicas.replication.follower is not None
+                second.rooms.replicas.replication.follower.follow("")
                 async with asyncio.timeout(10):  # by silence alone a connection ends after 20 s
                     while len((await status_of(peer)).ha_connection_info) > 1:  # noqa: ASYNC110
                         await asyncio.sleep(0.01)
@@ -302,8 +302,8 @@ def test_settings_of_roles_and_replication(caplog: pytest.LogCaptureFixture) -> 
 
 async def test_a_taken_port_is_named_with_the_setting(tmp_path: Path) -> None:
     async with running_broker(tmp_path / "m") as master:
-        assert master.replication.listener is not None
-        port = master.replication.listener.port
+        assert master.rooms.replicas.replication.listener is not None
+        port = master.rooms.replicas.replication.listener.port
         other = Broker(broker_settings(tmp_path / "other", haListenPort=port))
         with pytest.raises(StoreError, match=f"cannot listen for replicas on 127.0.0.1:{port}.*set haListenPort"):
             await other.start()

@@ -26,8 +26,8 @@ async def test_a_replica_registers_with_its_id_and_finds_its_master(tmp_path: Pa
     async with running_group(tmp_path) as group:
         known = group.names.state.routes.brokers["broker-a"]
         assert known.addresses == {0: group.master.address, 1: group.replica.address}
-        assert group.replica.following.master == group.master.address
-        follower = group.replica.replication.follower
+        assert group.replica.rooms.replicas.table_sync.master == group.master.address
+        follower = group.replica.rooms.replicas.replication.follower
         assert follower is not None
         await until(lambda: follower.is_connected)
 
@@ -35,40 +35,40 @@ async def test_a_replica_registers_with_its_id_and_finds_its_master(tmp_path: Pa
 async def test_topics_groups_offsets_and_delays_are_those_of_the_master(tmp_path: Path) -> None:
     async with running_broker(tmp_path / "m") as master, Peer.of(master) as peer:
         add_topic(master, "TopicA", 7)
-        master.groups.update([SubscriptionGroupConfig(group_name="g", retry_max_times=3)])
-        master.groups.allow_reading("g", "TopicB", False)
+        master.tables.groups.update([SubscriptionGroupConfig(group_name="g", retry_max_times=3)])
+        master.tables.groups.allow_reading("g", "TopicB", False)
         for number in range(10):
             await peer.send("TopicA", b"%d" % number)
-        master.offsets.commit("g", "TopicA", 0, 6, "")
-        master.request_modes.set(MessageRequestMode("g", "POP", 0, "TopicA"))
+        master.tables.offsets.commit("g", "TopicA", 0, 6, "")
+        master.tables.request_modes.set(MessageRequestMode("g", "POP", 0, "TopicA"))
         await peer.send("TopicA", b"later", properties={"DELAY": "1"})
-        master.delays.offsets[1] = 1
-        master.delays.confirm({1: 1})
+        master.tables.delays.offsets[1] = 1
+        master.tables.delays.confirm({1: 1})
         async with following(tmp_path / "r", master) as copy:
-            await until(lambda: copy.offsets.query("g", "TopicA", 0) == 6)
-            assert copy.topics.table == master.topics.table
-            assert copy.topics.data_version == master.topics.data_version
-            assert copy.groups.table == master.groups.table
-            assert copy.groups.forbidden == master.groups.forbidden
-            assert copy.delays.offsets == {1: 1}
-            assert copy.request_modes.table == master.request_modes.table
-            await copy.settled()
+            await until(lambda: copy.tables.offsets.query("g", "TopicA", 0) == 6)
+            assert copy.tables.topics.table == master.tables.topics.table
+            assert copy.tables.topics.data_version == master.tables.topics.data_version
+            assert copy.tables.groups.table == master.tables.groups.table
+            assert copy.tables.groups.forbidden == master.tables.groups.forbidden
+            assert copy.tables.delays.offsets == {1: 1}
+            assert copy.tables.request_modes.table == master.tables.request_modes.table
+            await copy.rooms.settled()
         restarted = Broker(broker_settings(tmp_path / "r", **replica()))
-        restarted._load_tables()
-        assert restarted.topics.table == master.topics.table
-        assert restarted.offsets.query("g", "TopicA", 0) == 6
+        restarted.load_tables()
+        assert restarted.tables.topics.table == master.tables.topics.table
+        assert restarted.tables.offsets.query("g", "TopicA", 0) == 6
 
 
 def ha_address(master: Broker) -> str:
-    assert master.replication.listener is not None
-    return f"127.0.0.1:{master.replication.listener.port}"
+    assert master.rooms.replicas.replication.listener is not None
+    return f"127.0.0.1:{master.rooms.replicas.replication.listener.port}"
 
 
 @asynccontextmanager
 async def following(directory: Path, master: Broker, clock: ManualClock | None = None) -> AsyncIterator[Broker]:
     """A replica that was told its master, without a name server."""
     async with running_broker(directory, clock, **replica(haMasterAddress=ha_address(master))) as broker:
-        broker.following.follow(master.address)
+        broker.rooms.replicas.table_sync.follow(master.address)
         yield broker
 
 
@@ -76,18 +76,18 @@ async def test_offsets_wait_for_the_log_they_speak_of(tmp_path: Path) -> None:
     async with running_broker(tmp_path / "m") as master, Peer.of(master) as peer:
         for number in range(10):
             await peer.send("TopicA", b"%d" % number)
-        master.offsets.commit("g", "TopicA", 0, 10, "")
+        master.tables.offsets.commit("g", "TopicA", 0, 10, "")
         async with following(tmp_path / "r", master) as copy:
-            assert copy.replication.follower is not None
-            copy.replication.follower.follow("")  # the link is cut before anything came
-            await until(lambda: copy.following.rounds)
-            assert copy.topics.get("TopicA") is not None
-            assert copy.following.waiting
-            assert copy.offsets.query("g", "TopicA", 0) == -1
-            copy.replication.follower.follow(ha_address(master))
-            await until(lambda: copy.offsets.query("g", "TopicA", 0) == 10)
+            assert copy.rooms.replicas.replication.follower is not None
+            copy.rooms.replicas.replication.follower.follow("")  # the link is cut before anything came
+            await until(lambda: copy.rooms.replicas.table_sync.rounds)
+            assert copy.tables.topics.get("TopicA") is not None
+            assert copy.rooms.replicas.table_sync.waiting
+            assert copy.tables.offsets.query("g", "TopicA", 0) == -1
+            copy.rooms.replicas.replication.follower.follow(ha_address(master))
+            await until(lambda: copy.tables.offsets.query("g", "TopicA", 0) == 10)
             assert copy.store.log.max_offset == master.store.log.max_offset
-            assert not copy.following.waiting
+            assert not copy.rooms.replicas.table_sync.waiting
 
 
 async def test_progress_is_asked_for_every_3_s_and_everything_every_60_s(tmp_path: Path) -> None:
@@ -96,15 +96,15 @@ async def test_progress_is_asked_for_every_3_s_and_everything_every_60_s(tmp_pat
         running_broker(tmp_path / "m") as master,
         following(tmp_path / "r", master, clock) as copy,
     ):
-        await until(lambda: copy.following.rounds == 1)
-        await until(lambda: not copy.following._running)
+        await until(lambda: copy.rooms.replicas.table_sync.rounds == 1)
+        await until(lambda: not copy.rooms.replicas.table_sync._running)
         add_topic(master, "New")
         for second in range(int(EVERYTHING_S + PROGRESS_S)):
             clock.advance(1)
-            await until(lambda: not copy.following._running)
-            assert second + 1 >= EVERYTHING_S or copy.topics.get("New") is None, f"after {second + 1} s"
-        assert copy.topics.get("New") is not None
-        assert copy.following.rounds == pytest.approx(1 + EVERYTHING_S / PROGRESS_S, abs=2)
+            await until(lambda: not copy.rooms.replicas.table_sync._running)
+            assert second + 1 >= EVERYTHING_S or copy.tables.topics.get("New") is None, f"after {second + 1} s"
+        assert copy.tables.topics.get("New") is not None
+        assert copy.rooms.replicas.table_sync.rounds == pytest.approx(1 + EVERYTHING_S / PROGRESS_S, abs=2)
 
 
 async def test_a_message_can_be_read_at_the_replica_whose_master_dies_with_the_table(tmp_path: Path) -> None:
@@ -116,16 +116,16 @@ async def test_a_message_can_be_read_at_the_replica_whose_master_dies_with_the_t
         Peer.of(copy) as reader,
     ):
         await peer.send("Old")
-        await until(lambda: copy.topics.data_version == master.topics.data_version)
-        copy.following.follow(None)
-        await until(lambda: not copy.following._running)
+        await until(lambda: copy.tables.topics.data_version == master.tables.topics.data_version)
+        copy.rooms.replicas.table_sync.follow(None)
+        await until(lambda: not copy.rooms.replicas.table_sync._running)
         assert (await peer.send("New", b"new", queue_id=2)).code == 0
         add_topic(master, "Old", 8)
         assert (await peer.send("Old", b"late", queue_id=7)).code == 0
         await until(lambda: len(stored(copy, "Old", 7)) == 1)
         assert [it.body for it in await reader.pull_messages("New", 2)] == [b"new"]
         assert [it.body for it in await reader.pull_messages("Old", 7)] == [b"late"]
-        await copy.settled()
+        await copy.rooms.settled()
         saved = json.loads((tmp_path / "r/store/config/topics.json").read_bytes())["topicConfigTable"]
         assert (saved["New"]["readQueueNums"], saved["Old"]["readQueueNums"]) == (3, 8)
 
@@ -136,24 +136,24 @@ async def test_a_topic_that_the_log_brings_is_asked_for_soon_and_once(tmp_path: 
         Peer.of(master) as peer,
         following(tmp_path / "r", master) as copy,
     ):
-        await until(lambda: copy.following.rounds == 1 and not copy.following._running)
+        await until(lambda: copy.rooms.replicas.table_sync.rounds == 1 and not copy.rooms.replicas.table_sync._running)
         await peer.send("New", b"first")
-        await until(lambda: copy.topics.get("New") is not None)
+        await until(lambda: copy.tables.topics.get("New") is not None)
         assert [message.body for message in stored(copy, "New")] == [b"first"]
-        await until(lambda: copy.topics.data_version == master.topics.data_version)
-        await until(lambda: not copy.following._running)
-        asked_s = copy.following._everything_s
-        copy.following.met("New")
-        assert copy.following._everything_s == asked_s > 0
+        await until(lambda: copy.tables.topics.data_version == master.tables.topics.data_version)
+        await until(lambda: not copy.rooms.replicas.table_sync._running)
+        asked_s = copy.rooms.replicas.table_sync._everything_s
+        copy.rooms.replicas.table_sync.met("New")
+        assert copy.rooms.replicas.table_sync._everything_s == asked_s > 0
 
 
 async def test_a_table_of_many_pages_is_read_whole(tmp_path: Path) -> None:
     async with running_broker(tmp_path / "m") as master:
         names = [f"Many{number:05d}" for number in range(2_500)]
-        master.topics.update([TopicConfig(topic_name=name, read_queue_nums=1) for name in names])
+        master.tables.topics.update([TopicConfig(topic_name=name, read_queue_nums=1) for name in names])
         async with following(tmp_path / "r", master) as copy:
-            await until(lambda: copy.topics.data_version == master.topics.data_version)
-            assert copy.topics.table.keys() == master.topics.table.keys()
+            await until(lambda: copy.tables.topics.data_version == master.tables.topics.data_version)
+            assert copy.tables.topics.table.keys() == master.tables.topics.table.keys()
 
 
 def test_timers_go_on_on_the_replica_where_the_master_was(tmp_path: Path) -> None:
@@ -170,8 +170,9 @@ def test_timers_go_on_on_the_replica_where_the_master_was(tmp_path: Path) -> Non
                     clock.advance(0.5)
                     await asyncio.sleep(0)
                 await until(lambda: stored(master, "TopicA"))
-                await moving(clock, lambda: master.timers.files.check.saved.read_ms > clock.now_ms() - 9_000)
-                progress = master.timers.files.check.saved
+                check = master.rooms.delayed.timers.files.check
+                await moving(clock, lambda: check.saved.read_ms > clock.now_ms() - 9_000)
+                progress = check.saved
                 await until(lambda: stored(copy, "TopicA"))
                 await follow_now(copy)
                 await until(lambda: _noted(copy).read_ms >= progress.read_ms)
@@ -181,7 +182,7 @@ def test_timers_go_on_on_the_replica_where_the_master_was(tmp_path: Path) -> Non
                 for _ in range(30):
                     clock.advance(0.5)
                     await asyncio.sleep(0)
-                assert heir.timers.pending == 1
+                assert heir.rooms.delayed.timers.pending == 1
                 assert [message.body for message in stored(heir, "TopicA")] == [b"5"]
                 clock.advance(60)
                 await moving(clock, lambda: len(stored(heir, "TopicA")) == 2)
@@ -227,7 +228,7 @@ async def test_a_replica_takes_no_message_and_builds_its_queues_itself(tmp_path:
                 theirs = group.master.store.queue_entries(topic, queue_id, 0, 100)
                 assert group.replica.store.queue_entries(topic, queue_id, 0, 100) == theirs
         assert len(group.replica.store.queue_entries("TopicA", 0, 0, 100)) == 10
-        assert group.replica.stats.messages()[0] == group.master.stats.messages()[0] == 40
+        assert group.replica.rooms.shared.stats.messages()[0] == group.master.rooms.shared.stats.messages()[0] == 40
         found = await other.call(
             Request.QUERY_MESSAGE, topic="TopicA", key="k7", maxNum=10, beginTimestamp=0, endTimestamp=1 << 60
         )

@@ -29,13 +29,13 @@ async def test_a_replica_becomes_the_master_at_its_next_start(tmp_path: Path) ->
         add_topic(master, "TopicA", 1)
         for number in range(20):
             await peer.send("TopicA", b"%d" % number)
-        master.offsets.commit("g", "TopicA", 0, 7, "")
-        assert master.replication.listener is not None
-        ha_address = f"127.0.0.1:{master.replication.listener.port}"
+        master.tables.offsets.commit("g", "TopicA", 0, 7, "")
+        assert master.rooms.replicas.replication.listener is not None
+        ha_address = f"127.0.0.1:{master.rooms.replicas.replication.listener.port}"
         path = settings_file(tmp_path / "r", brokerRole="SLAVE", brokerId=1, haMasterAddress=ha_address)
         replica = Broker(read(path))
         await replica.start()
-        replica.following.follow(master.address)
+        replica.rooms.replicas.table_sync.follow(master.address)
         await until(lambda: replica.store.log.max_offset == master.store.log.max_offset)
         await follow_now(replica)
     # The master died in the middle of a record.
@@ -45,17 +45,17 @@ async def test_a_replica_becomes_the_master_at_its_next_start(tmp_path: Path) ->
         body = b"brokerRole=ASYNC_MASTER\nbrokerId=0\ntraceOn=false\n"
         assert (await peer.call(Request.UPDATE_BROKER_CONFIG, body)).code == 0
         assert (await peer.call(Request.UPDATE_BROKER_CONFIG, b"traceOn=true\n")).code == 0
-        assert replica.is_replica
-        assert replica.config.broker_id == 1
+        assert replica.rooms.replicas.is_replica
+        assert replica.settings.config.broker_id == 1
         assert (await peer.send("TopicA", b"too early")).code == Response.SYSTEM_BUSY
     await replica.stop()
 
     heir = Broker(read(path))
     await heir.start()
     try:
-        assert (heir.is_replica, heir.config.broker_id) == (False, 0)
+        assert (heir.rooms.replicas.is_replica, heir.settings.config.broker_id) == (False, 0)
         assert heir.store.log.max_offset == whole
-        assert heir.offsets.query("g", "TopicA", 0) == 7
+        assert heir.tables.offsets.query("g", "TopicA", 0) == 7
         async with Peer.of(heir) as peer:
             assert (await peer.send("TopicA", b"20")).code == 0
         assert [message.body for message in stored(heir, "TopicA")] == [b"%d" % number for number in range(21)]

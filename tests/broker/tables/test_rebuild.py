@@ -30,8 +30,8 @@ def fill(directory: Path, **settings: Any) -> None:
             await peer.send("TopicA", b"a", queue_id=2)
             await peer.ask(batch_request("TopicB", [(b"b", {})] * 3))
             await peer.send("%RETRY%Group1", b"r", reconsume_times=1, max_reconsume_times=16)
-            broker.offsets.commit("Group2", "TopicA", 2, 1, "test")
-            await broker.settled()
+            broker.tables.offsets.commit("Group2", "TopicA", 2, 1, "test")
+            await broker.rooms.settled()
 
     run(main())
 
@@ -50,9 +50,9 @@ def test_topics_without_their_file_are_made_again(
             assert [it.body for it in await peer.pull_messages("TopicA", 2)] == [b"a"]
             assert len(await peer.pull_messages("TopicB")) == 3
             assert [it.body for it in await peer.pull_messages("%RETRY%Group1", group="Group1")] == [b"r"]
-            topic = broker.topics.table["TopicA"]
+            topic = broker.tables.topics.table["TopicA"]
             assert (topic.read_queue_nums, topic.write_queue_nums, topic.perm) == (3, 3, 6)
-            await broker.settled()
+            await broker.rooms.settled()
             saved = json.loads((tmp_path / CONFIG / "topics.json").read_bytes())["topicConfigTable"]
             assert {"TopicA", "TopicB", "%RETRY%Group1"} <= saved.keys()
 
@@ -74,7 +74,7 @@ def test_a_topic_of_whole_batches_keeps_its_kind(tmp_path: Path) -> None:
 
     async def after() -> None:
         async with running_broker(tmp_path) as broker, Peer.of(broker) as peer:
-            assert broker.topics.table["Whole"].attributes == {"queue.type": "BatchCQ"}
+            assert broker.tables.topics.table["Whole"].attributes == {"queue.type": "BatchCQ"}
             answer = await peer.send("Whole", b"x", properties={"INNER_NUM": "2"}, sys_flag=1 << 7)
             assert answer.code == 0, answer.remark
 
@@ -123,7 +123,7 @@ def test_a_deleted_topic_stays_deleted_after_a_crash(tmp_path: Path) -> None:
 
     async def after() -> None:
         async with running_broker(copies[0]) as broker, Peer.of(broker) as peer:
-            assert "Gone" not in broker.topics.table
+            assert "Gone" not in broker.tables.topics.table
             assert len(await peer.pull_messages("Stays")) == 1
 
     run(before())
@@ -137,10 +137,11 @@ def test_queues_that_an_operator_took_away_are_named_and_stay_away(
 
     async def main() -> None:
         async with running_broker(tmp_path) as broker:
-            broker.topics.update([TopicConfig(topic_name="TopicA", read_queue_nums=1, write_queue_nums=1, perm=6)])
+            topic = TopicConfig(topic_name="TopicA", read_queue_nums=1, write_queue_nums=1, perm=6)
+            broker.tables.topics.update([topic])
         caplog.clear()
         async with running_broker(tmp_path) as broker:
-            assert broker.topics.table["TopicA"].read_queue_nums == 1
+            assert broker.tables.topics.table["TopicA"].read_queue_nums == 1
 
     run(main())
     assert any("nobody can read topic=TopicA queue=2 " in it.getMessage() for it in caplog.records)
@@ -152,7 +153,7 @@ def test_groups_without_their_file_are_made_again(tmp_path: Path, caplog: pytest
 
     async def main() -> None:
         async with running_broker(tmp_path, autoCreateSubscriptionGroup=False) as broker:
-            assert {"Group1", "Group2"} <= broker.groups.table.keys()
+            assert {"Group1", "Group2"} <= broker.tables.groups.table.keys()
 
     caplog.clear()
     run(main())

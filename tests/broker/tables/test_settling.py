@@ -89,11 +89,11 @@ async def test_nobody_is_acked_while_the_table_is_being_saved(tmp_path: Path, mo
         assert (await peer.send("Old")).code == 0
         gate.open.clear()
         first = asyncio.create_task(peer.send("New", b"first"))
-        await until(lambda: broker.settling.parked == 1)
+        await until(lambda: broker.rooms.shared.settling.parked == 1)
         second = asyncio.create_task(other.send("New", b"second"))
-        await until(lambda: broker.settling.parked == 2)
+        await until(lambda: broker.rooms.shared.settling.parked == 2)
         await other.send_oneway("New", b"third")
-        await until(lambda: broker.settling.parked == 3)
+        await until(lambda: broker.rooms.shared.settling.parked == 3)
         assert (await peer.send("Old")).code == 0, "a topic that is in the file waits for nobody"
         assert stored(broker, "New") == []
         assert not first.done()
@@ -102,7 +102,7 @@ async def test_nobody_is_acked_while_the_table_is_being_saved(tmp_path: Path, mo
         assert ((await first).code, (await second).code) == (0, 0)
         await until(lambda: len(stored(broker, "New")) == 3)
         assert [it.body for it in stored(broker, "New")] == [b"first", b"second", b"third"]
-        assert not broker.topics.unsaved
+        assert not broker.tables.topics.unsaved
 
 
 async def test_a_queue_that_is_being_added_takes_nothing_before_it_is_saved(
@@ -117,9 +117,9 @@ async def test_a_queue_that_is_being_added_takes_nothing_before_it_is_saved(
             "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": "false",
         }  # fmt: skip
         changing = asyncio.create_task(peer.call(Request.UPDATE_AND_CREATE_TOPIC, **change))
-        await until(lambda: "Old" in broker.topics.unsaved)
+        await until(lambda: "Old" in broker.tables.topics.unsaved)
         sending = asyncio.create_task(peer.send("Old", queue_id=7))
-        await until(lambda: broker.settling.parked == 1)
+        await until(lambda: broker.rooms.shared.settling.parked == 1)
         gate.open.set()
         assert (await sending).code == 0
         assert (await changing).code == 0
@@ -169,7 +169,7 @@ async def test_what_waits_has_a_bound(tmp_path: Path, monkeypatch: pytest.Monkey
     async with running_broker(tmp_path) as broker, Peer.of(broker) as peer:
         gate.open.clear()
         waiting = [asyncio.create_task(peer.send("New")) for _ in range(3)]
-        await until(lambda: broker.settling.parked == 3)
+        await until(lambda: broker.rooms.shared.settling.parked == 3)
         answer = await peer.send("New")
         assert answer.code == Response.SYSTEM_BUSY, answer.remark
         gate.open.set()
@@ -183,9 +183,9 @@ async def test_a_commit_waits_for_a_topic_that_was_made_again(tmp_path: Path, mo
         assert (await peer.call(Request.DELETE_TOPIC_IN_BROKER, topic="Pay")).code == 0
         gate.open.clear()
         again = asyncio.create_task(peer.send("Pay", b"again"))
-        await until(lambda: broker.settling.parked == 1)
+        await until(lambda: broker.rooms.shared.settling.parked == 1)
         ends = [asyncio.create_task(peer.ask(end_request(half, COMMIT))) for _ in range(2)]
-        await until(lambda: broker.settling.parked == 3)
+        await until(lambda: broker.rooms.shared.settling.parked == 3)
         gate.open.set()
         assert (await again).code == 0
         assert [(await it).code for it in ends] == [0, 0]
@@ -208,9 +208,9 @@ async def test_a_group_of_an_operator_waits_for_its_file_too(tmp_path: Path, mon
         gate.open.clear()
         config = SubscriptionGroupConfig(group_name="Made", retry_max_times=0)
         making = asyncio.create_task(peer.call(Request.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, config.encode()))
-        await until(lambda: "Made" in broker.groups.unsaved)
+        await until(lambda: "Made" in broker.tables.groups.unsaved)
         back = asyncio.create_task(peer.ask(back_request(place, "Made", 0)))
-        await until(lambda: broker.settling.parked == 1)
+        await until(lambda: broker.rooms.shared.settling.parked == 1)
         gate.open.set()
         assert ((await making).code, (await back).code) == (0, 0)
         assert {"%RETRY%Made", "%DLQ%Made"} <= saved_topics(tmp_path)

@@ -33,7 +33,7 @@ async def test_the_template_topic_is_there_with_auto_creation_and_only_then(tmp_
     async with nameserver(tmp_path) as names, RawPeer.connected(names.port) as asking:
         async with running_broker(tmp_path, namesrvAddr=names.address) as broker:
             assert queues(await until_routed(asking, "TBW102")) == {"broker-a": (8, 8, 7)}
-            await broker.settled()
+            await broker.rooms.settled()
             saved = saved_topics(tmp_path)["TBW102"]
             assert (saved["readQueueNums"], saved["writeQueueNums"], saved["perm"]) == (8, 8, 7)
 
@@ -41,7 +41,7 @@ async def test_the_template_topic_is_there_with_auto_creation_and_only_then(tmp_
         async with running_broker(tmp_path, **settings) as broker, Peer.of(broker) as peer:
             await until_routed(asking, "BenchmarkTest")
             assert await route(asking, "TBW102") is None
-            await broker.settled()
+            await broker.rooms.settled()
             assert "TBW102" not in saved_topics(tmp_path)
             answer = await peer.send("Unknown")
             assert answer.code == Response.TOPIC_NOT_EXIST
@@ -63,7 +63,7 @@ async def test_the_first_message_makes_the_topic_saves_it_and_tells_the_name_ser
         RawPeer.connected(first.port) as asking_first,
         RawPeer.connected(second.port) as asking_second,
     ):
-        counter = broker.topics.data_version.counter
+        counter = broker.tables.topics.data_version.counter
         assert await route(asking_first, topic) is None
         began_s = time.monotonic()
         producer.write(frame)
@@ -71,10 +71,10 @@ async def test_the_first_message_makes_the_topic_saves_it_and_tells_the_name_ser
         for asking in (asking_first, asking_second):
             assert queues(await until_routed(asking, topic)) == {"broker-a": (4, 4, 6)}
         assert time.monotonic() - began_s < 5, "not by the clock, every 30 s"
-        await broker.settled()
+        await broker.rooms.settled()
         saved = saved_topics(tmp_path)[topic]
         assert (saved["readQueueNums"], saved["writeQueueNums"], saved["perm"]) == (4, 4, 6)
-        assert broker.topics.data_version.counter == counter + 1
+        assert broker.tables.topics.data_version.counter == counter + 1
 
 
 async def test_only_the_broker_that_got_the_message_has_the_topic(tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ async def test_only_the_broker_that_got_the_message_has_the_topic(tmp_path: Path
         assert queues(await until_routed(asking, "TBW102")).keys() == {"a", "b"}
         await peer.send("Trap")
         assert queues(await until_routed(asking, "Trap")).keys() == {"a"}
-        assert second.topics.get("Trap") is None
+        assert second.tables.topics.get("Trap") is None
 
 
 async def test_queues_of_a_new_topic_are_what_producer_and_template_agree_on(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ async def test_queues_of_a_new_topic_are_what_producer_and_template_agree_on(tmp
             ("%RETRY%group", {}, 1),
         ):
             assert (await peer.send(topic, **fields)).code == 0
-            made = broker.topics.table[topic]
+            made = broker.tables.topics.table[topic]
             assert (made.read_queue_nums, made.write_queue_nums, made.perm) == (count, count, 6)
 
 
@@ -113,7 +113,7 @@ async def test_a_fresh_broker_has_the_golden_system_topics(tmp_path: Path) -> No
     async with running_broker(tmp_path, brokerName="broker-golden", defaultTopicQueueNums=4) as broker:
         own = {
             name: (topic.read_queue_nums, topic.write_queue_nums, topic.perm)
-            for name, topic in broker.topics.table.items()
+            for name, topic in broker.tables.topics.table.items()
         }
         theirs = {
             name: (topic.read_queue_nums, topic.write_queue_nums, topic.perm)
@@ -127,14 +127,14 @@ async def test_a_fresh_broker_has_the_golden_system_topics(tmp_path: Path) -> No
 @pytest.mark.parametrize("topic", ["SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "SELF_TEST_TOPIC"])
 async def test_a_client_can_neither_redefine_nor_send_to_a_closed_system_topic(tmp_path: Path, topic: str) -> None:
     async with running_broker(tmp_path) as broker, Peer.of(broker) as peer:
-        before = broker.topics.table[topic]
+        before = broker.tables.topics.table[topic]
         update = {
             "topic": topic, "defaultTopic": "TBW102", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6,
             "topicFilterType": "SINGLE_TAG", "order": False,
         }  # fmt: skip
         assert (await peer.call(Request.UPDATE_AND_CREATE_TOPIC, **update)).code == Response.INVALID_PARAMETER
         assert (await peer.send(topic)).code == Response.NO_PERMISSION
-        assert broker.topics.table[topic] == before
+        assert broker.tables.topics.table[topic] == before
         assert broker.store.log.max_offset == 0
 
 
@@ -145,20 +145,21 @@ async def test_a_burst_of_new_topics_is_told_in_few_registrations(tmp_path: Path
         RawPeer.connected(broker.port) as producer,
         RawPeer.connected(names.port) as asking,
     ):
-        sent = broker.nameservers.sent
+        sent = broker.rooms.replicas.registration.sent
         for number in range(200):
             producer.send(send_request(f"Burst{number}"))
         for _ in range(200):
             assert (await producer.receive()).code == 0
         await until_routed(asking, "Burst199")
         assert all([await route(asking, f"Burst{number}") for number in range(200)])
-        assert broker.nameservers.sent - sent < 50, "one registration gathers what changed during the last one"
+        later = broker.rooms.replicas.registration.sent - sent
+        assert later < 50, "one registration gathers what changed during the last one"
 
 
 async def test_topics_survive_a_restart_with_their_version(tmp_path: Path) -> None:
     async def version_and_topics(broker: Broker) -> tuple[object, object]:
-        await until(lambda: broker.topics.get("Kept") is not None)
-        return broker.topics.data_version, broker.topics.table
+        await until(lambda: broker.tables.topics.get("Kept") is not None)
+        return broker.tables.topics.data_version, broker.tables.topics.table
 
     async with running_broker(tmp_path) as broker, Peer.of(broker) as peer:
         await peer.send("Kept")

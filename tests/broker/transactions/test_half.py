@@ -1,6 +1,5 @@
 """The forms of a half message, judged by records of a RocketMQ broker; and op records."""
 
-import asyncio
 from pathlib import Path
 
 import pytest
@@ -116,8 +115,8 @@ async def test_the_transactions_of_a_java_broker_are_repeated_byte_for_byte(tmp_
             place = half_places[like.prepared_transaction_offset]
             assert message.prepared_transaction_offset == known[place].physical_offset
 
-        await asyncio.gather(*(saver.settle() for saver in broker._savers.values()))
-        counts = broker.transactions.counts
+        await broker.tables.files.settle_all()
+        counts = broker.rooms.transactions.transactions.counts
         assert counts.table[like.topic].count == 3
         assert counts.version.counter == 15
 

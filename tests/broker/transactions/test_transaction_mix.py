@@ -132,7 +132,7 @@ class Mix:
         assert min(fates.values()) > 50, fates
         assert {self.asked[it] for it, plan in self.plans.items() if plan.fate == "given up"} == {CHECKS_MAX}
         assert committed.keys() | given_up.keys() <= self.plans.keys()
-        assert broker.transactions.counts.table["Pay"].count == 0
+        assert broker.rooms.transactions.transactions.counts.table["Pay"].count == 0
 
 
 @pytest.mark.mission("TX-06")
@@ -157,7 +157,7 @@ def test_five_thousand_transactions_meet_one_fate_each(tmp_path: Path) -> None:
                 return
             await _stop_in_a_round(broker, mix, peer)
             if mix.chance.random() < 0.5:
-                broker.transactions.tend(save_progress=False)
+                broker.rooms.transactions.transactions.tend(save_progress=False)
                 await killed(broker, directory, _next(directory))
 
     async def main() -> None:
@@ -181,7 +181,7 @@ async def _stop_in_a_round(broker: Broker, mix: Mix, peer: Peer) -> None:
     for _ in range(200):
         mix.clock.advance(TURN_S / 2)
         await mix.answer(peer)
-        if broker.transactions._round is not None:
+        if broker.rooms.transactions.transactions._round is not None:
             return
     raise AssertionError("no round began")
 
@@ -190,7 +190,7 @@ def _all_is_saved(broker: Broker, clock: ManualClock) -> bool:
     """Progress is at the end of both queues."""
     clock.advance(1)
     return all(
-        broker.offsets.query("CID_RMQ_SYS_TRANS", topic, 0) == broker.store.queue_bounds(topic, 0)[1]
+        broker.tables.offsets.query("CID_RMQ_SYS_TRANS", topic, 0) == broker.store.queue_bounds(topic, 0)[1]
         for topic in (HALF_TOPIC, OP_TOPIC)
     )
 

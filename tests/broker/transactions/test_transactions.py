@@ -59,7 +59,7 @@ async def test_a_half_is_kept_out_of_sight_with_its_real_place(tmp_path: Path) -
         assert properties["REAL_TOPIC"] == "Pay"
         assert properties["REAL_QID"] == "2"
         assert properties["__transactionId__"] == half.unique_id == properties["UNIQ_KEY"]
-        assert broker.transactions.counts.table["Pay"].count == 1
+        assert broker.rooms.transactions.transactions.counts.table["Pay"].count == 1
 
 
 @pytest.mark.mission("TX-02")
@@ -102,7 +102,7 @@ async def test_a_committed_message_reaches_its_consumer_once(tmp_path: Path) -> 
             name: value for name, value in kept.items() if name not in ("REAL_TOPIC", "REAL_QID")
         }
         assert properties_of(message)["TRAN_MSG"] == "true"
-        assert broker.transactions.counts.table["Pay"].count == 0
+        assert broker.rooms.transactions.transactions.counts.table["Pay"].count == 0
         for _ in range(3):
             assert await round_of(peer, clock) == []
         assert len(stored(broker, "Pay", 1)) == 1
@@ -167,7 +167,7 @@ async def test_an_unknown_state_is_not_answered_and_leaves_nothing_waiting(tmp_p
             await peer.heartbeat()
             assert not unanswered.done()
             unanswered.cancel()
-        assert broker.families["transaction"].waiting == 0
+        assert broker.rooms.families["transaction"].waiting == 0
         assert broker.store.log.max_offset == before
         assert await end(peer, half, COMMIT) == 0
 
@@ -233,10 +233,10 @@ async def test_a_commit_waits_for_the_disk_as_its_sender_wished(tmp_path: Path) 
         disk.on_call = lambda operation, path: _hold(goes_on, operation, path)
         assert await end(peer, hasty, COMMIT) == 0
         waiting = asyncio.create_task(end(peer, slow, COMMIT))
-        await until(lambda: broker.families["transaction"].waiting == 1)
+        await until(lambda: broker.rooms.families["transaction"].waiting == 1)
         clock.advance(4.9)
         patiently = asyncio.create_task(end(peer, patient, COMMIT))
-        await until(lambda: broker.families["transaction"].waiting == 2)
+        await until(lambda: broker.rooms.families["transaction"].waiting == 2)
         assert not waiting.done()
         clock.advance(0.2)
         assert await waiting == 0, "not on disk in time is no reason to take it back"
@@ -330,7 +330,7 @@ async def test_an_undecided_half_is_written_again_and_asked_for(tmp_path: Path) 
             "commitLogOffset": str(copy.physical_offset),
             "msgId": half.unique_id,
             "transactionId": half.unique_id,
-            "offsetMsgId": broker.offset_id(copy.physical_offset),
+            "offsetMsgId": broker.own.offset_id(copy.physical_offset),
             "bname": "broker-a",
         }
         assert properties_of(copy) == {**properties_of(original), "TRANSACTION_CHECK_TIMES": "1"}
@@ -352,7 +352,7 @@ async def test_another_member_of_the_group_is_asked_when_the_sender_has_gone(tmp
         async with Peer.of(broker) as sender:
             await sender.heartbeat(client_id="sender")
             half = await send_half(sender, clock)
-        await until(lambda: not broker.producers.table.get(GROUP))
+        await until(lambda: not broker.tables.producers.table.get(GROUP))
         assert await round_of(other, clock) == [], "a heartbeat after the round is too late for it"
         (asked,) = await round_of(other, clock)
         assert asked.unique_id == half.unique_id
@@ -379,10 +379,10 @@ async def test_a_message_is_given_up_after_fifteen_questions(tmp_path: Path) -> 
         assert properties_of(message)["TRANSACTION_CHECK_TIMES"] == "15"
         assert properties_of(message)["REAL_TOPIC"] == "Pay"
         assert len(halves(broker)) == 16
-        config = broker.topics.get(GIVEN_UP_TOPIC)
+        config = broker.tables.topics.get(GIVEN_UP_TOPIC)
         assert config is not None
         assert (config.read_queue_nums, config.perm) == (1, 6)
-        assert broker.transactions.counts.table["Pay"].count == 0
+        assert broker.rooms.transactions.transactions.counts.table["Pay"].count == 0
         assert await end(peer, asked[-1], COMMIT, from_check=True) == 1, "it has met its fate"
         assert stored(broker, "Pay") == []
 
@@ -408,15 +408,15 @@ async def test_a_given_up_message_can_be_resumed(tmp_path: Path) -> None:
         assert len(await round_of(peer, clock)) == 1
         assert await round_of(peer, clock) == []
         (message,) = stored(broker, GIVEN_UP_TOPIC)
-        offset_id = broker.offset_id(message.physical_offset)
+        offset_id = broker.own.offset_id(message.physical_offset)
         assert (await peer.call(Request.RESUME_CHECK_HALF_MESSAGE, topic="Pay", msgId=offset_id)).code == 0
-        assert broker.transactions.counts.table["Pay"].count == 1
+        assert broker.rooms.transactions.transactions.counts.table["Pay"].count == 1
         (asked,) = await round_of(peer, clock)
         assert asked.unique_id == half.unique_id
         assert await end(peer, asked, COMMIT, from_check=True) == 0
         assert unique_ids(broker, "Pay") == [half.unique_id]
         committed = stored(broker, "Pay")[0].physical_offset
-        for bad in ("", "nonsense", broker.offset_id(committed), broker.offset_id(1 << 40)):
+        for bad in ("", "nonsense", broker.own.offset_id(committed), broker.own.offset_id(1 << 40)):
             assert (await peer.call(Request.RESUME_CHECK_HALF_MESSAGE, topic="Pay", msgId=bad)).code == 1
 
 
@@ -555,8 +555,8 @@ async def test_progress_goes_over_finished_ops_only_and_not_ahead_of_the_disk(tm
 def progress(broker: Broker) -> tuple[int, int]:
     """As saved: for halves and for ops."""
     return (
-        broker.offsets.query("CID_RMQ_SYS_TRANS", HALF_TOPIC, 0),
-        broker.offsets.query("CID_RMQ_SYS_TRANS", OP_TOPIC, 0),
+        broker.tables.offsets.query("CID_RMQ_SYS_TRANS", HALF_TOPIC, 0),
+        broker.tables.offsets.query("CID_RMQ_SYS_TRANS", OP_TOPIC, 0),
     )
 
 
@@ -676,7 +676,7 @@ async def test_a_java_store_is_taken_over_with_its_open_transactions(tmp_path: P
         assert [properties_of(it)["KEYS"] for it in stored(broker, GIVEN_UP_TOPIC)] == ["tx-8"]
         keys = [properties_of(it)["KEYS"] for queue_id in range(4) for it in stored(broker, "GoldenTxA", queue_id)]
         assert sorted(keys) == ["tx-0", "tx-2", "tx-3", "tx-6"]
-        assert broker.transactions.counts.table["GoldenTxA"].count == 0
+        assert broker.rooms.transactions.transactions.counts.table["GoldenTxA"].count == 0
 
 
 def _producer(group: str) -> bytes:

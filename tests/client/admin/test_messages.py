@@ -144,7 +144,7 @@ async def test_a_broker_that_does_not_answer_is_no_proof_that_a_message_is_gone(
         async with client.producer("pg") as producer:
             receipt = await producer.send("orders", b"x")
         assert receipt.queue is not None
-        holder = next(one for one in cluster.brokers if one.config.broker_name == receipt.queue.broker_name)
+        holder = next(one for one in cluster.brokers if one.settings.config.broker_name == receipt.queue.broker_name)
         moved = offset_id_prefix(bytes([127, 0, 0, 1]), 1) + receipt.offset_id[16:]
         hook = Refuse({holder.address})
         client.instance.net.add_hook(hook)

@@ -302,7 +302,7 @@ async def test_a_stopped_client_leaves_nothing_behind(tmp_path: Path) -> None:
         assert (await future).is_confirmed  # what waited was sent before the end
         assert not producer.is_running
         assert asyncio.all_tasks() <= before
-        assert cluster.broker.producers.table == {}
+        assert cluster.broker.tables.producers.table == {}
         assert len([message for queue in range(4) for message in stored(cluster.broker, "T", queue)]) == 2
 
 

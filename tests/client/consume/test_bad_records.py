@@ -46,7 +46,7 @@ async def fill(cluster: RealCluster, client: Client) -> list[str]:
 
 
 def committed(cluster: RealCluster, group: str = "cg") -> int:
-    return cluster.broker.offsets.query(group, "T", 0)
+    return cluster.broker.tables.offsets.query(group, "T", 0)
 
 
 def told(caplog: pytest.LogCaptureFixture, what: str) -> list[str]:

@@ -17,7 +17,7 @@ SECOND = MessageQueue("broker-a", 1, "T")
 
 async def test_the_broker_keeps_what_is_persisted(tmp_path: Path) -> None:
     async with real_cluster(tmp_path, "T") as cluster, cluster.client() as client:
-        cluster.broker.groups.find("g")
+        cluster.broker.tables.groups.find("g")
         await client.instance.route("T")
         offsets = RemoteOffsets(client.instance, "g")
         offsets.update(FIRST, 5)
@@ -27,7 +27,7 @@ async def test_the_broker_keeps_what_is_persisted(tmp_path: Path) -> None:
         assert other.read(FIRST) == 5
         offsets.update(FIRST, 7)
         await offsets.persist([FIRST], answered=False)
-        await until(lambda: cluster.broker.offsets.query("g", "T", 0) == 7, "a one-way commit")
+        await until(lambda: cluster.broker.tables.offsets.query("g", "T", 0) == 7, "a one-way commit")
         await offsets.commit(SECOND, 3)
         assert await other.query(SECOND) == 3
 

@@ -13,7 +13,7 @@ import pytest
 
 from cometmq import Client, Message, MessageQueue, Outcome, PushConsumer, Reject, Retry
 from cometmq.client.consume import ordered
-from cometmq.clock import ManualClock
+from cometmq.clock import ManualClock, uptime_ms
 from cometmq.wire.bodies import LockBatchRequest, LockBatchResponse
 from cometmq.wire.codes import Request
 from tests.conftest import run
@@ -143,9 +143,9 @@ async def test_nothing_is_handled_without_a_lock_that_was_renewed(tmp_path: Path
         await advance_until(clock, lambda: committed(cluster.broker) == 1, "a commit")
         cache = cache_of(app)
         cache.lock_s = clock.monotonic() - 31  # nobody renewed it
-        taken = cluster.broker.queue_locks
+        taken = cluster.broker.rooms.consume.queue_locks
         taken.unlock("cg", [QUEUE], client.client_id)
-        assert taken.lock("cg", [QUEUE], "another", cluster.broker.uptime_ms()) == [QUEUE]
+        assert taken.lock("cg", [QUEUE], "another", uptime_ms(cluster.broker.clock)) == [QUEUE]
         await send(client, "T", 1)
         await settle()
         for _ in range(5):
@@ -178,7 +178,7 @@ async def test_who_lost_its_lock_goes_on_from_the_committed_offset(tmp_path: Pat
             assert await lock(peer, Request.LOCK_BATCH_MQ, "another") == [QUEUE]
             clock.advance(1.0)  # the first renewal, refused
             await until(lambda: not cache_of(app).is_owned)
-            cluster.broker.offsets.commit("cg", "T", 0, 8, "another")
+            cluster.broker.tables.offsets.commit("cg", "T", 0, 8, "another")
             got.gate.set()  # the message in hand ends: it must not be committed
             await got.count(1)
             await lock(peer, Request.UNLOCK_BATCH_MQ, "another")

@@ -128,7 +128,7 @@ async def test_auto_commit_stores_what_the_program_came_back_from() -> None:
             await consumer.poll(max_messages=4, timeout=20)
             await cluster.advance(6)
             (queue,) = await admin.topic_queues("orders")
-            await until(lambda: cluster.broker.server.offsets.query("cg", "orders", queue.queue_id) == 12)
+            await until(lambda: cluster.broker.server.tables.offsets.query("cg", "orders", queue.queue_id) == 12)
 
 
 async def test_members_share_a_topic_and_take_over_from_each_other() -> None:

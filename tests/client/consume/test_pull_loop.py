@@ -199,11 +199,11 @@ async def test_an_illegal_offset_is_repaired_at_once(
 ) -> None:
     async with real_cluster(tmp_path, "T", queues=1) as cluster, cluster.client() as client:
         await send(client, "T", 10)
-        cluster.broker.groups.find("cg")
+        cluster.broker.tables.groups.find("cg")
         if kind == "beyond the end":
-            cluster.broker.offsets.commit("cg", "T", 0, 5000, "test")
+            cluster.broker.tables.offsets.commit("cg", "T", 0, 5000, "test")
         else:
-            cluster.broker.offsets.commit("cg", "T", 0, 2, "test")
+            cluster.broker.tables.offsets.commit("cg", "T", 0, 2, "test")
             cluster.broker.store.queues.delete_expired(stored(cluster.broker, "T")[4].physical_offset)
         got = Got()
         app = quick(client)
@@ -281,7 +281,7 @@ async def test_a_message_that_is_16_minutes_in_its_handler_goes_to_others(tmp_pa
 async def test_a_pull_of_ones_own_says_what_it_found(tmp_path: Path) -> None:
     async with real_cluster(tmp_path, "T", queues=1) as cluster, cluster.client() as client:
         await send(client, "T", 5)
-        cluster.broker.groups.find("g")
+        cluster.broker.tables.groups.find("g")
         every = subscribe("T")
         found = await pull(client.instance, QUEUE, "g", 1, subscription=every, count_max=3)
         assert (found.status, [it.queue_offset for it in found.messages]) == (PullStatus.FOUND, [1, 2, 3])

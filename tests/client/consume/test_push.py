@@ -155,7 +155,7 @@ async def test_consumers_of_one_client_share_its_connections_and_heartbeats(tmp_
         assert client.client_id.endswith("@shared")
         for broker in cluster.brokers:
             peers = {member.link.peer_text for name in ("cg0", "cg1", "cg2")
-                     for member in broker.consumers.get(name).members.values()}  # type: ignore[union-attr]  # fmt: skip
+                     for member in broker.tables.consumers.get(name).members.values()}  # type: ignore[union-attr]  # fmt: skip
             assert len(peers) == 1
 
 

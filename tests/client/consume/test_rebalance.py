@@ -274,7 +274,7 @@ async def test_bounds_are_divided_and_brokers_know_the_new_version_before_the_ne
         def before(self, peer: str, request: Any) -> None:
             if request.code == Request.PULL_MESSAGE:
                 header = PullMessage.decode(request.ext)
-                known = cluster.broker.consumers.find_subscription("cg", header.topic)
+                known = cluster.broker.tables.consumers.find_subscription("cg", header.topic)
                 assert known is not None
                 assert known.data.sub_version == header.sub_version
                 checked.append(header.sub_version)
@@ -314,8 +314,8 @@ async def test_a_new_group_starts_where_it_is_told_and_a_stored_offset_wins(tmp_
         await send(client, "T", 5)
         start = {"first": StartFrom.FIRST, "last": StartFrom.LAST, "time": middle}[kind]
         await _start_and_check(cluster, client, "fresh", start, {"first": 0, "last": 10, "time": 5}[kind])
-        cluster.broker.groups.find("old")
-        cluster.broker.offsets.commit("old", "T", 0, 7, "test")
+        cluster.broker.tables.groups.find("old")
+        cluster.broker.tables.offsets.commit("old", "T", 0, 7, "test")
         await _start_and_check(cluster, client, "old", start, 7)
 
 

@@ -53,7 +53,7 @@ async def sending_to(directory: Path, **options: Any) -> AsyncIterator[tuple[Rea
 
 def producers(broker: Broker, group: str) -> list[str]:
     """The client ids that a broker knows as producers of a group."""
-    return [member.client_id for member in broker.producers.table.get(group, {}).values()]
+    return [member.client_id for member in broker.tables.producers.table.get(group, {}).values()]
 
 
 async def test_a_message_is_stored_as_it_was_given(tmp_path: Path) -> None:
@@ -246,11 +246,11 @@ async def test_unknown_topics_are_made_after_the_template(tmp_path: Path) -> Non
         async with client.producer("careful") as producer:
             with pytest.raises(NoRoute, match="create"):
                 await producer.send("New", b"x")
-        assert cluster.broker.topics.get("New") is None
+        assert cluster.broker.tables.topics.get("New") is None
         async with client.producer("pg", allow_auto_create=True, template_topic_queues=3) as producer:
             receipt = await producer.send("New", b"x")
         assert receipt.offset == 0
-        made = cluster.broker.topics.get("New")
+        made = cluster.broker.tables.topics.get("New")
         assert made is not None
         assert made.write_queue_nums == 3
 

@@ -182,7 +182,7 @@ async def _saved(access: AccessControl, request: Command) -> Command:
     return reply(request)
 
 
-HANDLERS: Final[dict[int, Entry]] = {
+HANDLERS: Final = {
     Request.AUTH_CREATE_USER: Entry(create_user, "admin"),
     Request.AUTH_UPDATE_USER: Entry(update_user, "admin"),
     Request.AUTH_DELETE_USER: Entry(delete_user, "admin"),

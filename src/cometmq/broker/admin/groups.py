@@ -9,7 +9,8 @@ from collections.abc import Awaitable
 from typing import Final
 
 from cometmq import names
-from cometmq.broker.context import Parts, body_of
+from cometmq.broker.admin.context import TopicsContext
+from cometmq.broker.bodies import body_of
 from cometmq.broker.entry import Entry
 from cometmq.broker.tables.groups import PAGE_GROUPS_MAX
 from cometmq.broker.tables.sessions import Link
@@ -35,15 +36,17 @@ from cometmq.wire.headers import (
 logger = logging.getLogger(__name__)
 
 
-async def update(broker: Parts, connection: Link, request: Command) -> Command:
-    return await _update(broker, connection, request, [body_of(SubscriptionGroupConfig, request)])
+async def update(context: TopicsContext, connection: Link, request: Command) -> Command:
+    return await _update(context, connection, request, [body_of(SubscriptionGroupConfig, request)])
 
 
-async def update_list(broker: Parts, connection: Link, request: Command) -> Command:
-    return await _update(broker, connection, request, body_of(SubscriptionGroupList, request).group_config_list)
+async def update_list(context: TopicsContext, connection: Link, request: Command) -> Command:
+    return await _update(context, connection, request, body_of(SubscriptionGroupList, request).group_config_list)
 
 
-async def _update(broker: Parts, connection: Link, request: Command, wanted: list[SubscriptionGroupConfig]) -> Command:
+async def _update(
+    context: TopicsContext, connection: Link, request: Command, wanted: list[SubscriptionGroupConfig]
+) -> Command:
     for group in wanted:
         fault = names.group_fault(group.group_name)
         if fault is None and group.retry_queue_nums > QUEUES_MAX:
@@ -52,36 +55,36 @@ async def _update(broker: Parts, connection: Link, request: Command, wanted: lis
             raise RequestError(Response.INVALID_PARAMETER, fault)
     if wanted:
         logger.info("change groups count=%d peer=%s", len(wanted), connection.peer_text)
-        broker.groups.update(wanted)
-        await broker.settled()
+        context.groups.update(wanted)
+        await context.settled()
     return reply(request)
 
 
-async def delete(broker: Parts, connection: Link, request: Command) -> Command:
+async def delete(context: TopicsContext, connection: Link, request: Command) -> Command:
     """Its offsets stay unless asked for; a group that is not there is no error."""
     header = DeleteGroup.decode(request.ext)
     logger.info("delete group=%s clean_offset=%s peer=%s", header.group_name, header.clean_offset, connection.peer_text)
-    broker.groups.delete(header.group_name)
-    broker.stats.drop_group(header.group_name)
+    context.groups.delete(header.group_name)
+    context.stats.drop_group(header.group_name)
     if header.clean_offset:
-        broker.offsets.remove_group(header.group_name)
-    await broker.settled()
+        context.offsets.remove_group(header.group_name)
+    await context.settled()
     return reply(request)
 
 
-def get(broker: Parts, connection: Link, request: Command) -> Command:
+def get(context: TopicsContext, connection: Link, request: Command) -> Command:
     """Asking for a group makes it, where using it would."""
     name = GetGroupConfig.decode(request.ext).group
-    group = broker.groups.find(name)
+    group = context.groups.find(name)
     if group is None:
         raise RequestError(Response.SUBSCRIPTION_GROUP_NOT_EXIST, f"No group in this broker. group: {name}")
     return reply(request, body=group.encode())
 
 
-def list_all(broker: Parts, connection: Link, request: Command) -> Command | Awaitable[Command]:
+def list_all(context: TopicsContext, connection: Link, request: Command) -> Command | Awaitable[Command]:
     """The whole table, or a page of it for callers that ask by page."""
     header = GetAllGroupConfig.decode(request.ext)
-    groups = broker.groups
+    groups = context.groups
     if header.group_seq is None and header.data_version is None and header.max_group_num is None:
         page = groups.table.copy()
     else:
@@ -103,7 +106,7 @@ async def _encoded_aside(request: Command, ext: dict[str, str], table: Subscript
     return reply(request, ext=ext, body=await asyncio.to_thread(table.encode))
 
 
-async def update_forbidden(broker: Parts, connection: Link, request: Command) -> Command:
+async def update_forbidden(context: TopicsContext, connection: Link, request: Command) -> Command:
     """Bar a group from reading a topic, or let it again; without `readable` only ask."""
     header = UpdateGroupForbidden.decode(request.ext)
     if header.readable is not None:
@@ -111,17 +114,17 @@ async def update_forbidden(broker: Parts, connection: Link, request: Command) ->
             "forbid group=%s topic=%s readable=%s peer=%s",
             header.group, header.topic, header.readable, connection.peer_text,
         )  # fmt: skip
-        broker.groups.allow_reading(header.group, header.topic, header.readable)
-        await broker.settled()
-    readable = broker.groups.may_read(header.group, header.topic)
+        context.groups.allow_reading(header.group, header.topic, header.readable)
+        await context.settled()
+    readable = context.groups.may_read(header.group, header.topic)
     return reply(request, remark="", body=GroupForbidden(header.group, readable, header.topic).encode())
 
 
-HANDLERS: Final[dict[int, Entry]] = {
-    Request.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: Entry(update, "admin", "admin"),
-    Request.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: Entry(update_list, "admin", "admin"),
-    Request.DELETE_SUBSCRIPTIONGROUP: Entry(delete, "admin", "admin"),
-    Request.GET_SUBSCRIPTIONGROUP_CONFIG: Entry(get, "admin", "read"),
-    Request.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: Entry(list_all, "admin", "admin"),
-    Request.UPDATE_AND_GET_GROUP_FORBIDDEN: Entry(update_forbidden, "admin", "admin"),
+HANDLERS: Final = {
+    Request.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: Entry(update, "admin"),
+    Request.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: Entry(update_list, "admin"),
+    Request.DELETE_SUBSCRIPTIONGROUP: Entry(delete, "admin"),
+    Request.GET_SUBSCRIPTIONGROUP_CONFIG: Entry(get, "admin"),
+    Request.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: Entry(list_all, "admin"),
+    Request.UPDATE_AND_GET_GROUP_FORBIDDEN: Entry(update_forbidden, "admin"),
 }

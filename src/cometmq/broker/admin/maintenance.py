@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from cometmq.broker.admin.context import MaintenanceContext
 from cometmq.broker.entry import Entry
 from cometmq.errors import RequestError
 from cometmq.net.connection import Connection
@@ -16,17 +17,14 @@ from cometmq.store.queues.consume_queues import LMQ_PREFIX
 from cometmq.wire.codes import REQUEST_NAMES, Request, Response
 from cometmq.wire.command import Command, reply
 
-if TYPE_CHECKING:
-    from cometmq.broker.server import Broker
-
 logger = logging.getLogger(__name__)
 
 QUEUES_PER_TURN: Final = 100
 
 
-async def clean_queues(broker: Broker, connection: Connection, request: Command) -> Command:
+async def clean_queues(context: MaintenanceContext, connection: Connection, request: Command) -> Command:
     """Remove queue files whose messages are no longer in the log."""
-    store = broker.store
+    store = context.store
     removed = 0
     for number, queue in enumerate(list(store.queues.all())):
         if number % QUEUES_PER_TURN == QUEUES_PER_TURN - 1:
@@ -38,26 +36,26 @@ async def clean_queues(broker: Broker, connection: Connection, request: Command)
     return reply(request)
 
 
-async def clean_topics(broker: Broker, connection: Connection, request: Command) -> Command:
+async def clean_topics(context: MaintenanceContext, connection: Connection, request: Command) -> Command:
     """Remove the queues of topics that this broker does not have any more."""
-    queues = broker.store.queues
+    topics, queues = context.topics, context.store.queues
     for topic in [*queues.topics, *queues.batch_topics]:
-        if broker.topics.get(topic) is None and not broker.topics.is_system(topic) and not topic.startswith(LMQ_PREFIX):
+        if topics.get(topic) is None and not topics.is_system(topic) and not topic.startswith(LMQ_PREFIX):
             logger.info("clean unused topic=%s peer=%s", topic, connection.peer_text)
-            broker.store.delete_topic(topic)
+            context.store.delete_topic(topic)
             await asyncio.sleep(0)
     return reply(request)
 
 
-def delete_log(broker: Broker, connection: Connection, request: Command) -> Command:
+def delete_log(context: MaintenanceContext, connection: Connection, request: Command) -> Command:
     """Delete segments that are past their time, in the next rounds, whatever the hour."""
     logger.info("delete expired segments peer=%s", connection.peer_text)
-    broker.store.retention.delete_by_hand()
+    context.store.retention.delete_by_hand()
     return reply(request)
 
 
-def ha_status(broker: Broker, connection: Connection, request: Command) -> Command:
-    return reply(request, body=broker.replication.status().encode())
+def ha_status(context: MaintenanceContext, connection: Connection, request: Command) -> Command:
+    return reply(request, body=context.ha_status().encode())
 
 
 # Request -> what it is about.
@@ -76,17 +74,17 @@ NOT_BUILT: Final = {
 }
 
 
-def refuse(broker: Broker, connection: Connection, request: Command) -> Command:
+def refuse(context: MaintenanceContext, connection: Connection, request: Command) -> Command:
     raise RequestError(
         Response.REQUEST_CODE_NOT_SUPPORTED,
         f"{REQUEST_NAMES[request.code]} ({request.code}) belongs to {NOT_BUILT[request.code]}, not built here",
     )
 
 
-HANDLERS: Final[dict[int, Entry]] = {
-    Request.CLEAN_EXPIRED_CONSUMEQUEUE: Entry(clean_queues, "admin", "admin"),
-    Request.CLEAN_UNUSED_TOPIC: Entry(clean_topics, "admin", "admin"),
-    Request.DELETE_EXPIRED_COMMITLOG: Entry(delete_log, "admin", "admin"),
-    Request.GET_BROKER_HA_STATUS: Entry(ha_status, "admin", "admin"),
-    **dict.fromkeys(NOT_BUILT, Entry(refuse, "admin", "admin")),
+HANDLERS: Final = {
+    Request.CLEAN_EXPIRED_CONSUMEQUEUE: Entry(clean_queues, "admin"),
+    Request.CLEAN_UNUSED_TOPIC: Entry(clean_topics, "admin"),
+    Request.DELETE_EXPIRED_COMMITLOG: Entry(delete_log, "admin"),
+    Request.GET_BROKER_HA_STATUS: Entry(ha_status, "admin"),
+    **dict.fromkeys(NOT_BUILT, Entry(refuse, "admin")),
 }

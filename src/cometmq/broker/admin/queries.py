@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from cometmq.auth.needs import message_read
+from cometmq.broker.admin.context import QueriesContext
 from cometmq.broker.cold_pages import searched
 from cometmq.broker.entry import Entry
 from cometmq.broker.stored_records import load_records, record_at
@@ -34,24 +35,21 @@ from cometmq.wire.headers import (
 )
 from cometmq.wire.record.message import decode_record
 
-if TYPE_CHECKING:
-    from cometmq.broker.server import Broker
-
 # A frame has at most 16 MiB; clients drop the connection that sends more.
 ANSWER_BYTES_MAX: Final = 15 << 20
 
 
-async def query(broker: Broker, connection: Connection, request: Command) -> Command:
+async def query(context: QueriesContext, connection: Connection, request: Command) -> Command:
     """Messages of a topic that may carry a key. Asked for a unique key, as many as the store's default."""
     header = QueryMessage.decode(request.ext)
-    options = broker.store.options
+    options = context.store.options
     count = options.query_messages_default if header.unique_key_query else header.max_num
-    offsets = await asyncio.to_thread(_find, broker.store, header, min(count, options.query_messages_max))
-    records = _records(broker.store, offsets)
-    if broker.access.rules.authorization:
+    offsets = await asyncio.to_thread(_find, context.store, header, min(count, options.query_messages_max))
+    records = _records(context.store, offsets)
+    if context.rights.are_asked_for:
         # A key can be made up that has the hash of another topic's.
         records = [record for record in records if decode_record(record).topic == header.topic]
-    files = broker.store.index.files
+    files = context.store.index.files
     ext = QueryMessageResponse(
         index_last_update_timestamp=files[-1].end_time_ms if files else 0,
         index_last_update_phyoffset=files[-1].end_offset if files else 0,
@@ -62,11 +60,11 @@ async def query(broker: Broker, connection: Connection, request: Command) -> Com
     return reply(request, ext=ext, body=b"".join(records))
 
 
-async def view(broker: Broker, connection: Connection, request: Command) -> Command:
+async def view(context: QueriesContext, connection: Connection, request: Command) -> Command:
     """The message whose record starts at a physical offset."""
-    record = await record_at(broker.store, ViewMessage.decode(request.ext).offset)
-    if broker.access.rules.authorization:
-        broker.access.require(connection, request, message_read(decode_record(record).topic))
+    record = await record_at(context.store, ViewMessage.decode(request.ext).offset)
+    if context.rights.are_asked_for:
+        context.rights.require(connection, request, message_read(decode_record(record).topic))
     return reply(request, body=record)
 
 
@@ -96,46 +94,46 @@ def _records(store: Store, offsets: list[int]) -> list[memoryview]:
 # Bounds of queues. A queue that is not there has none, which is no error.
 
 
-def offset_by_time(broker: Broker, connection: Connection, request: Command) -> Command | Awaitable[Command]:
+def offset_by_time(context: QueriesContext, connection: Connection, request: Command) -> Command | Awaitable[Command]:
     header = SearchOffset.decode(request.ext)
     upper = header.boundary_type == UPPER
 
     def search(loaded: set[int]) -> Command:
-        lookup = broker.store.lookup
+        lookup = context.store.lookup
         offset = lookup.offset_by_time(header.topic, header.queue_id, header.timestamp, upper, loaded)
         return reply(request, ext=OffsetResponse(offset=offset).encode())
 
-    return searched(broker.store, search)
+    return searched(context.store, search)
 
 
-def max_offset(broker: Broker, connection: Connection, request: Command) -> Command:
+def max_offset(context: QueriesContext, connection: Connection, request: Command) -> Command:
     header = GetMaxOffset.decode(request.ext)
-    _, high = broker.store.queue_bounds(header.topic, header.queue_id)
+    _, high = context.store.queue_bounds(header.topic, header.queue_id)
     return reply(request, ext=OffsetResponse(offset=high).encode())
 
 
-def min_offset(broker: Broker, connection: Connection, request: Command) -> Command:
+def min_offset(context: QueriesContext, connection: Connection, request: Command) -> Command:
     header = GetMinOffset.decode(request.ext)
-    low, _ = broker.store.queue_bounds(header.topic, header.queue_id)
+    low, _ = context.store.queue_bounds(header.topic, header.queue_id)
     return reply(request, ext=OffsetResponse(offset=low).encode())
 
 
-def earliest_time(broker: Broker, connection: Connection, request: Command) -> Command | Awaitable[Command]:
+def earliest_time(context: QueriesContext, connection: Connection, request: Command) -> Command | Awaitable[Command]:
     """When the first message of a queue was stored; -1 if it has none."""
     header = GetEarliestStoreTime.decode(request.ext)
 
     def search(loaded: set[int]) -> Command:
-        time_ms = broker.store.lookup.earliest_time(header.topic, header.queue_id, loaded)
+        time_ms = context.store.lookup.earliest_time(header.topic, header.queue_id, loaded)
         return reply(request, ext=TimestampResponse(timestamp=time_ms).encode())
 
-    return searched(broker.store, search)
+    return searched(context.store, search)
 
 
-HANDLERS: Final[dict[int, Entry]] = {
-    Request.QUERY_MESSAGE: Entry(query, "query", "read"),
-    Request.VIEW_MESSAGE_BY_ID: Entry(view, "query", "read"),
-    Request.SEARCH_OFFSET_BY_TIMESTAMP: Entry(offset_by_time, "admin", "read"),
-    Request.GET_MAX_OFFSET: Entry(max_offset, "admin", "read"),
-    Request.GET_MIN_OFFSET: Entry(min_offset, "admin", "read"),
-    Request.GET_EARLIEST_MSG_STORETIME: Entry(earliest_time, "admin", "read"),
+HANDLERS: Final = {
+    Request.QUERY_MESSAGE: Entry(query, "query"),
+    Request.VIEW_MESSAGE_BY_ID: Entry(view, "query"),
+    Request.SEARCH_OFFSET_BY_TIMESTAMP: Entry(offset_by_time, "admin"),
+    Request.GET_MAX_OFFSET: Entry(max_offset, "admin"),
+    Request.GET_MIN_OFFSET: Entry(min_offset, "admin"),
+    Request.GET_EARLIEST_MSG_STORETIME: Entry(earliest_time, "admin"),
 }

@@ -5,10 +5,11 @@ What may be changed is decided in live.py. The text is ASCII and sorted; secrets
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from cometmq.broker.admin.context import SettingsContext
 from cometmq.broker.entry import Entry
-from cometmq.broker.replicas.replication import ha_port_of
+from cometmq.broker.hosts import ha_port_of
 from cometmq.net.connection import Connection
 from cometmq.wire import java_properties
 from cometmq.wire.bodies import DataVersion
@@ -16,35 +17,32 @@ from cometmq.wire.codes import Request
 from cometmq.wire.command import Command, reply
 from cometmq.wire.headers import GetBrokerConfigResponse
 
-if TYPE_CHECKING:
-    from cometmq.broker.server import Broker
 
-
-async def update(broker: Broker, connection: Connection, request: Command) -> Command:
+async def update(context: SettingsContext, connection: Connection, request: Command) -> Command:
     """All keys or none. A key that nobody knows changes nothing and is named in the remark, as in RocketMQ."""
     if not request.body:
         return reply(request)
-    skipped = await broker.change_config(request.body)
+    skipped = await context.changes.change(request.body)
     return reply(request, remark=f"no such setting: {', '.join(skipped)}" if skipped else None)
 
 
-def get(broker: Broker, connection: Connection, request: Command) -> Command:
-    options = broker.store.options
+def get(context: SettingsContext, connection: Connection, request: Command) -> Command:
+    options = context.store.options
     texts = {
-        **broker.settings.texts(),
+        **context.settings.texts(),
         # What is used where nothing was set.
-        "brokerIP1": broker.config.advertised_host,
+        "brokerIP1": context.settings.config.advertised_host,
         "storePathRootDir": options.root_dir,
         "storePathCommitLog": ",".join(options.commitlog_dirs()),
-        "listenPort": str(broker.port),
-        "haListenPort": str(ha_port_of(options, broker.port)),
+        "listenPort": str(context.port),
+        "haListenPort": str(ha_port_of(options, context.port)),
     }
-    version = DataVersion(counter=broker.settings.changes, timestamp=broker.stats.started_ms)
+    version = DataVersion(counter=context.settings.changes, timestamp=context.stats.started_ms)
     ext = GetBrokerConfigResponse(version=version.encode().decode()).encode()
     return reply(request, ext=ext, body=java_properties.write(texts).encode())
 
 
-HANDLERS: Final[dict[int, Entry]] = {
-    Request.UPDATE_BROKER_CONFIG: Entry(update, "admin", "admin"),
-    Request.GET_BROKER_CONFIG: Entry(get, "admin", "admin"),
+HANDLERS: Final = {
+    Request.UPDATE_BROKER_CONFIG: Entry(update, "admin"),
+    Request.GET_BROKER_CONFIG: Entry(get, "admin"),
 }

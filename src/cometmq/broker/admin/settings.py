@@ -42,6 +42,9 @@ class LiveSettings:
         self._refused = (never - AT_RESTART) | set(config.config_black_list.split(";")) | {"rocketmqHome"}
         self._at_restart: dict[str, str] = {}
 
+    def current(self) -> BrokerConfig:
+        return self.config
+
     def texts(self, *, secrets: bool = False) -> dict[str, str]:
         """Every key with its value."""
         return (

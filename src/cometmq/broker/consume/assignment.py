@@ -10,11 +10,13 @@ Pulling clients share queues by the strategy that they name, AVG or AVG_BY_CIRCL
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from cometmq import names
-from cometmq.broker.context import body_of
+from cometmq.broker.bodies import body_of
+from cometmq.broker.consume.context import AssignmentContext
 from cometmq.broker.entry import Entry
+from cometmq.broker.tables.files import REQUEST_MODES
 from cometmq.broker.tables.sessions import BROADCASTING
 from cometmq.broker.tables.system_topics import PERM_READ
 from cometmq.errors import CometError, RequestError
@@ -29,9 +31,6 @@ from cometmq.wire.bodies import (
 from cometmq.wire.codes import Request, Response
 from cometmq.wire.command import Command, reply
 
-if TYPE_CHECKING:
-    from cometmq.broker.server import Broker
-
 logger = logging.getLogger(__name__)
 
 PULL: Final = "PULL"
@@ -39,17 +38,17 @@ POP: Final = "POP"
 ALL_QUEUES: Final = -1
 
 
-async def query_assignment(broker: Broker, connection: Connection, request: Command) -> Command:
+async def query_assignment(context: AssignmentContext, connection: Connection, request: Command) -> Command:
     asked = body_of(QueryAssignmentRequest, request)
     topic, group, client_id = asked.topic or "", asked.consumer_group or "", asked.client_id or ""
-    mode = broker.request_modes.get(topic, group)
+    mode = context.request_modes.get(topic, group)
     pops = mode is not None and mode.mode == POP and not topic.startswith(names.RETRY_PREFIX)
-    queues = await _queues(broker, topic)
+    queues = await _queues(context, topic)
     mine: list[MessageQueue] | None
     if asked.message_model == BROADCASTING:
         mine = queues
     else:
-        members = broker.consumers.get(group)
+        members = context.consumers.get(group)
         clients = sorted({member.client_id for member in members.members.values()}) if members is not None else []
         mine = None
         if client_id in clients and pops and mode is not None:
@@ -62,15 +61,15 @@ async def query_assignment(broker: Broker, connection: Connection, request: Comm
     return reply(request, body=QueryAssignmentResponse(message_queue_assignments=assignments).encode())
 
 
-async def _queues(broker: Broker, topic: str) -> list[MessageQueue]:
+async def _queues(context: AssignmentContext, topic: str) -> list[MessageQueue]:
     """All that may be read in the cluster, sorted; those of this broker if no name server tells of more."""
-    own = broker.topics.get(topic)
+    own = context.topics.get(topic)
     try:
-        route = await broker.cluster_routes.find(topic)
+        route = await context.find_route(topic)
     except CometError as error:
         logger.debug("found no route topic=%s cause=%s", topic, error)
         count = own.read_queue_nums if own is not None and own.perm & PERM_READ else 0
-        return [MessageQueue(broker.config.broker_name, queue_id, topic) for queue_id in range(count)]
+        return [MessageQueue(context.config().broker_name, queue_id, topic) for queue_id in range(count)]
     return sorted(
         MessageQueue(queues.broker_name or "", queue_id, topic)
         for queues in route.queue_datas
@@ -109,7 +108,7 @@ def allocate(strategy: str, index: int, count: int, queues: list[MessageQueue]) 
     return queues[start : start + share + (1 if index < extra else 0)]
 
 
-async def set_request_mode(broker: Broker, connection: Connection, request: Command) -> Command:
+async def set_request_mode(context: AssignmentContext, connection: Connection, request: Command) -> Command:
     mode = body_of(MessageRequestMode, request)
     if (mode.topic or "").startswith(names.RETRY_PREFIX):
         raise RequestError(Response.NO_PERMISSION, "a retry topic is always pulled")
@@ -117,17 +116,17 @@ async def set_request_mode(broker: Broker, connection: Connection, request: Comm
         "set request mode topic=%s group=%s mode=%s share=%d peer=%s",
         mode.topic, mode.consumer_group, mode.mode, mode.pop_share_queue_num, connection.peer_text,
     )  # fmt: skip
-    broker.request_modes.set(mode)
-    await broker.saved("messageRequestMode.json")
+    context.request_modes.set(mode)
+    await context.files.settle(REQUEST_MODES)
     return reply(request)
 
 
-def request_modes(broker: Broker, connection: Connection, request: Command) -> Command:
-    return reply(request, body=broker.request_modes.encode())
+def request_modes(context: AssignmentContext, connection: Connection, request: Command) -> Command:
+    return reply(request, body=context.request_modes.encode())
 
 
-HANDLERS: Final[dict[int, Entry]] = {
-    Request.QUERY_ASSIGNMENT: Entry(query_assignment, "balance", "read"),
-    Request.SET_MESSAGE_REQUEST_MODE: Entry(set_request_mode, "balance", "admin"),
-    Request.GET_ALL_MESSAGE_REQUEST_MODE: Entry(request_modes, "admin", "admin"),
+HANDLERS: Final = {
+    Request.QUERY_ASSIGNMENT: Entry(query_assignment, "balance"),
+    Request.SET_MESSAGE_REQUEST_MODE: Entry(set_request_mode, "balance"),
+    Request.GET_ALL_MESSAGE_REQUEST_MODE: Entry(request_modes, "admin"),
 }

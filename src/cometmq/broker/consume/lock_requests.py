@@ -2,25 +2,27 @@
 
 from typing import Final
 
-from cometmq.broker.context import Parts, body_of
+from cometmq.broker.bodies import body_of
+from cometmq.broker.consume.context import MembersContext
 from cometmq.broker.entry import Entry
 from cometmq.broker.tables.sessions import Link
+from cometmq.clock import uptime_ms
 from cometmq.errors import RequestError
 from cometmq.wire.bodies import LockBatchRequest, LockBatchResponse
 from cometmq.wire.codes import Request, Response
 from cometmq.wire.command import Command, reply
 
 
-def lock(broker: Parts, connection: Link, request: Command) -> Command:
+def lock(context: MembersContext, connection: Link, request: Command) -> Command:
     """The answer lists what the client holds; what is missing was refused."""
     group, client_id, body = _read(request)
-    held = broker.queue_locks.lock(group, body.mq_set, client_id, broker.uptime_ms())
+    held = context.queue_locks.lock(group, body.mq_set, client_id, uptime_ms(context.clock))
     return reply(request, body=LockBatchResponse(locked=held).encode())
 
 
-def unlock(broker: Parts, connection: Link, request: Command) -> Command:
+def unlock(context: MembersContext, connection: Link, request: Command) -> Command:
     group, client_id, body = _read(request)
-    broker.queue_locks.unlock(group, body.mq_set, client_id)
+    context.queue_locks.unlock(group, body.mq_set, client_id)
     return reply(request)
 
 
@@ -31,7 +33,7 @@ def _read(request: Command) -> tuple[str, str, LockBatchRequest]:
     return body.consumer_group, body.client_id, body
 
 
-HANDLERS: Final[dict[int, Entry]] = {
-    Request.LOCK_BATCH_MQ: Entry(lock, "admin", "read"),
-    Request.UNLOCK_BATCH_MQ: Entry(unlock, "admin", "read"),
+HANDLERS: Final = {
+    Request.LOCK_BATCH_MQ: Entry(lock, "admin"),
+    Request.UNLOCK_BATCH_MQ: Entry(unlock, "admin"),
 }

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from cometmq import names
 from cometmq.broker import filters, sql
+from cometmq.broker.consume.context import PullContext
 from cometmq.broker.consume.long_poll import Waiter
 from cometmq.broker.entry import Entry
 from cometmq.broker.filters import Subscription
@@ -26,6 +27,7 @@ from cometmq.broker.sql import Properties, SqlError
 from cometmq.broker.tables.groups import SYSTEM_GROUP_PREFIX
 from cometmq.broker.tables.sessions import BROADCASTING, CONSUME_ACTIVELY
 from cometmq.broker.tables.system_topics import PERM_READ
+from cometmq.clock import uptime_ms
 from cometmq.errors import RequestError
 from cometmq.net.connection import Connection
 from cometmq.store.queues.reading import GET_BYTES_MAX
@@ -36,7 +38,6 @@ from cometmq.wire.headers import PullMessage
 from cometmq.wire.record.properties import Property
 
 if TYPE_CHECKING:
-    from cometmq.broker.server import Broker
     from cometmq.wire.bodies import SubscriptionGroupConfig, TopicConfig
 
 logger = logging.getLogger(__name__)
@@ -114,30 +115,30 @@ class Pull:
         self.units_max = units_max
 
 
-def pull_message(broker: Broker, connection: Connection, request: Command) -> Command | None:
+def pull_message(context: PullContext, connection: Connection, request: Command) -> Command | None:
     """Requests 11 and 361."""
     try:
-        pull = _check(broker, connection, request, PullMessage.decode(request.ext))
+        pull = _check(context, connection, request, PullMessage.decode(request.ext))
     except Forbidden as forbidden:
         return _answer_to(request, forbidden)
-    return _read(broker, pull, True, 0)
+    return _read(context, pull, True, 0)
 
 
-def pull_again(broker: Broker, waiter: Waiter) -> None:
+def pull_again(context: PullContext, waiter: Waiter) -> None:
     """A parked pull was woken: checked and read once more, and answered whatever comes of it."""
     request = waiter.request
     try:
-        answer = _read(broker, _check(broker, waiter.connection, request, waiter.header), False, 0)
+        answer = _read(context, _check(context, waiter.connection, request, waiter.header), False, 0)
     except Exception as error:
         answer = _answer_to(request, error)
     if answer is not None:
         waiter.connection.answer(request, answer)
 
 
-def _go_on(broker: Broker, pull: Pull, first_pass: bool, cold: GetResult) -> None:
+def _go_on(context: PullContext, pull: Pull, first_pass: bool, cold: GetResult) -> None:
     """What a cold read needs is in memory now."""
     try:
-        answer = _read(broker, pull, first_pass, cold.cold_units)
+        answer = _read(context, pull, first_pass, cold.cold_units)
     except Exception as error:
         answer = _answer_to(pull.request, error)
     if answer is not None:
@@ -157,13 +158,13 @@ def _answer_to(request: Command, error: Exception) -> Command:
 # Checks
 
 
-def _check(broker: Broker, connection: Connection, request: Command, header: PullMessage) -> Pull:
-    settings = broker.config
+def _check(context: PullContext, connection: Connection, request: Command, header: PullMessage) -> Pull:
+    settings = context.config()
     if not settings.readable:
         raise Forbidden(f"broker {settings.broker_name} is not readable (brokerPermission)", Forbidden.BROKER)
     if request.code == Request.LITE_PULL_MESSAGE and not settings.lite_pull_enabled:
         raise Forbidden("lite pull is switched off (litePullMessageEnable)", Forbidden.BROKER)
-    group = broker.groups.find(header.consumer_group)
+    group = context.groups.find(header.consumer_group)
     if group is None:
         raise RequestError(
             Response.SUBSCRIPTION_GROUP_NOT_EXIST,
@@ -175,7 +176,7 @@ def _check(broker: Broker, connection: Connection, request: Command, header: Pul
             f"consumer group {header.consumer_group} may not consume (consumeEnable=false): enable the group",
             Forbidden.GROUP,
         )
-    topic = broker.topics.get(header.topic)
+    topic = context.topics.get(header.topic)
     if topic is None:
         raise RequestError(
             Response.TOPIC_NOT_EXIST, f"topic {header.topic} does not exist on broker {settings.broker_name}"
@@ -187,29 +188,29 @@ def _check(broker: Broker, connection: Connection, request: Command, header: Pul
             Response.INVALID_PARAMETER,
             f"queue {header.queue_id} does not exist: topic {header.topic} has {topic.read_queue_nums} read queues",
         )
-    subscription = _subscription(broker, header, group)
+    subscription = _subscription(context, header, group)
     if header.sys_flag & FLAG_CLASS_FILTER:
         subscription = filters.parse(header.topic, filters.ALL, None, header.sub_version)
     wants: PropertyMatch | None = None
     units_max = 0
     if not subscription.is_tag:
-        expression = _expression(broker, header, subscription)
+        expression = _expression(context, header, subscription)
         wants = expression.matches
         units_max = max(1, PARTS_MAX // expression.parts)
     elif settings.filter_retry_messages and header.topic.startswith(names.RETRY_PREFIX):
-        wants = partial(_origin_wants, broker, header.consumer_group)
+        wants = partial(_origin_wants, context, header.consumer_group)
         units_max = RETRY_UNITS_MAX
     if settings.reject_pull_consumers:
-        _check_connected(broker, connection, header.consumer_group)
+        _check_connected(context, connection, header.consumer_group)
     return Pull(connection, request, header, topic, group, subscription, wants, units_max)
 
 
-def _subscription(broker: Broker, header: PullMessage, group: SubscriptionGroupConfig) -> Subscription:
+def _subscription(context: PullContext, header: PullMessage, group: SubscriptionGroupConfig) -> Subscription:
     if header.sys_flag & FLAG_SUBSCRIPTION:
         subscription = filters.parse(header.topic, header.subscription, header.expression_type, header.sub_version)
-        broker.consumers.note_pull(header.consumer_group, header.topic, subscription, broker.uptime_ms())
+        context.consumers.note_pull(header.consumer_group, header.topic, subscription, uptime_ms(context.clock))
         return subscription
-    members = broker.consumers.get(header.consumer_group)
+    members = context.consumers.get(header.consumer_group)
     if members is None:
         raise RequestError(
             Response.SUBSCRIPTION_NOT_EXIST,
@@ -220,7 +221,7 @@ def _subscription(broker: Broker, header: PullMessage, group: SubscriptionGroupC
             f"consumer group {header.consumer_group} may not consume by broadcasting (consumeBroadcastEnable=false)",
             Forbidden.BROADCAST,
         )
-    if not broker.groups.may_read(header.consumer_group, header.topic):
+    if not context.groups.may_read(header.consumer_group, header.topic):
         raise Forbidden(
             f"consumer group {header.consumer_group} is barred from topic {header.topic}",
             Forbidden.GROUP_TOPIC,
@@ -241,10 +242,10 @@ def _subscription(broker: Broker, header: PullMessage, group: SubscriptionGroupC
     return known
 
 
-def _expression(broker: Broker, header: PullMessage, subscription: Subscription) -> sql.Filter:
+def _expression(context: PullContext, header: PullMessage, subscription: Subscription) -> sql.Filter:
     """What a subscription by properties was compiled to: from the heartbeat, or from the text that the pull carries."""
     data = subscription.data
-    fault = filters.fault_of(data.expression_type, broker.config.property_filter_enabled)
+    fault = filters.fault_of(data.expression_type, context.config().property_filter_enabled)
     if fault is not None:
         raise RequestError(fault[0], fault[1])
     if header.sys_flag & FLAG_SUBSCRIPTION:
@@ -252,7 +253,7 @@ def _expression(broker: Broker, header: PullMessage, subscription: Subscription)
             return sql.compile_filter(data.sub_string or "")
         except SqlError as error:
             raise RequestError(Response.SUBSCRIPTION_PARSE_FAILED, str(error)) from None
-    table = broker.property_filters
+    table = context.property_filters
     known = table.find(header.consumer_group, header.topic)
     if known is None:
         table.put(header.consumer_group, data)  # the heartbeat came before property filters were switched on
@@ -272,17 +273,17 @@ def _expression(broker: Broker, header: PullMessage, subscription: Subscription)
     return known.compiled
 
 
-def _origin_wants(broker: Broker, group: str, properties: Properties) -> bool:
+def _origin_wants(context: PullContext, group: str, properties: Properties) -> bool:
     """A retried message is tested by the filter for the topic that it comes from, if there is one."""
-    known = broker.property_filters.find(group, properties.get(Property.RETRY_TOPIC) or "")
+    known = context.property_filters.find(group, properties.get(Property.RETRY_TOPIC) or "")
     return known is None or known.compiled is None or known.compiled.matches(properties)
 
 
-def _check_connected(broker: Broker, connection: Connection, name: str) -> None:
+def _check_connected(context: PullContext, connection: Connection, name: str) -> None:
     """With rejectPullConsumerEnable a group that pulls by itself is served only where it sends its heartbeats."""
     if name.startswith(SYSTEM_GROUP_PREFIX):
         return
-    members = broker.consumers.get(name)
+    members = context.consumers.get(name)
     if members is None or (members.consume_type == CONSUME_ACTIVELY and connection not in members.members):
         raise RequestError(
             Response.SUBSCRIPTION_NOT_EXIST,
@@ -293,17 +294,17 @@ def _check_connected(broker: Broker, connection: Connection, name: str) -> None:
 # Reading
 
 
-def _read(broker: Broker, pull: Pull, first_pass: bool, loaded_units: int) -> Command | None:
+def _read(context: PullContext, pull: Pull, first_pass: bool, loaded_units: int) -> Command | None:
     header = pull.header
-    reset = broker.offsets.take_reset(header.consumer_group, header.topic, header.queue_id)
+    reset = context.offsets.take_reset(header.consumer_group, header.topic, header.queue_id)
     if reset is not None:
         # An offset that rides on this pull is from before the reset.
-        low, high = broker.store.queue_bounds(header.topic, header.queue_id)
-        return _answer(broker, pull, GetResult(GetStatus.OFFSET_RESET, reset, low, high), False)
+        low, high = context.store.queue_bounds(header.topic, header.queue_id)
+        return _answer(context, pull, GetResult(GetStatus.OFFSET_RESET, reset, low, high), False)
     matches = pull.subscription.matches
     wants = pull.wants
     bulk = header.sys_flag & FLAG_BULK != 0
-    found = broker.store.get(
+    found = context.store.get(
         header.topic,
         header.queue_id,
         header.queue_offset,
@@ -318,28 +319,28 @@ def _read(broker: Broker, pull: Pull, first_pass: bool, loaded_units: int) -> Co
     if found is None:
         return reply(pull.request, Response.SYSTEM_ERROR, "the store is closed or cannot be read")
     if found.cold:
-        broker.background.load_pages(found, partial(_go_on, broker, pull, first_pass, found))
+        context.background.load_pages(found, partial(_go_on, context, pull, first_pass, found))
         return None
     if first_pass and header.sys_flag & FLAG_COMMIT:
-        broker.offsets.commit(
+        context.offsets.commit(
             header.consumer_group, header.topic, header.queue_id, header.commit_offset, pull.connection.peer_text
         )
-    return _answer(broker, pull, found, first_pass)
+    return _answer(context, pull, found, first_pass)
 
 
-def _answer(broker: Broker, pull: Pull, result: GetResult, may_hold: bool) -> Command | None:
+def _answer(context: PullContext, pull: Pull, result: GetResult, may_hold: bool) -> Command | None:
     header = pull.header
     status = result.status
     if status in (GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE_IN_QUEUE):
         code = Response.PULL_NOT_FOUND if header.queue_offset == 0 else Response.PULL_OFFSET_MOVED
     else:
         code = _CODES[status]
-    suggested = _suggested_broker(broker, pull.group, result)
-    if broker.is_replica:
-        code, suggested = _as_replica(broker, pull.group, result, code, suggested)
-    broker.offsets.pull_commit(header.consumer_group, header.topic, header.queue_id, result.next_offset)
-    if code == Response.PULL_NOT_FOUND and may_hold and header.sys_flag & FLAG_SUSPEND and _may_park(broker, pull):
-        _hold(broker, pull)
+    suggested = _suggested_broker(context, pull.group, result)
+    if context.is_replica:
+        code, suggested = _as_replica(context, pull.group, result, code, suggested)
+    context.offsets.pull_commit(header.consumer_group, header.topic, header.queue_id, result.next_offset)
+    if code == Response.PULL_NOT_FOUND and may_hold and header.sys_flag & FLAG_SUSPEND and _may_park(context, pull):
+        _hold(context, pull)
         return None
     ext = {
         "suggestWhichBrokerId": str(suggested),
@@ -350,30 +351,30 @@ def _answer(broker: Broker, pull: Pull, result: GetResult, may_hold: bool) -> Co
         "groupSysFlag": str(pull.group.group_sys_flag),
     }
     if status != GetStatus.FOUND:
-        broker.stats.missed(header.consumer_group, header.topic)
+        context.stats.missed(header.consumer_group, header.topic)
         return reply(pull.request, code, _NAMES[status], ext)
-    broker.stats.got(header.consumer_group, header.topic, header.queue_id, result)
+    context.stats.got(header.consumer_group, header.topic, header.queue_id, result)
     return reply(pull.request, code, "FOUND", ext, b"".join(result.slices))
 
 
-def _may_park(broker: Broker, pull: Pull) -> bool:
+def _may_park(context: PullContext, pull: Pull) -> bool:
     wants = pull.wants
     if wants is None or not pull.header.sys_flag & FLAG_SUBSCRIPTION:
         return True
-    return broker.longpoll.may_filter(pull.connection.peer[0], wants, len(pull.header.subscription or ""))
+    return context.longpoll.may_filter(pull.connection.peer[0], wants, len(pull.header.subscription or ""))
 
 
-def _hold(broker: Broker, pull: Pull) -> None:
+def _hold(context: PullContext, pull: Pull) -> None:
     header = pull.header
-    settings = broker.config
+    settings = context.config()
     hold_ms = settings.short_polling_ms
     if settings.long_polling:
         hold_ms = max(0, min(header.suspend_timeout_ms, HOLD_MS_MAX))
-    deadline_ms = broker.uptime_ms() + hold_ms
+    deadline_ms = uptime_ms(context.clock) + hold_ms
     pull.connection.kept_bytes = _kept_bytes(pull)
     if not pull.connection.endpoint.hooks:
         pull.request.ext = {}  # all of it is in `header`; it is half of what a parked pull costs
-    broker.longpoll.hold(
+    context.longpoll.hold(
         Waiter(pull.connection, pull.request, header, pull.subscription.matches, deadline_ms, pull.wants)
     )
 
@@ -389,21 +390,21 @@ def _kept_bytes(pull: Pull) -> int:
     return kept
 
 
-def _suggested_broker(broker: Broker, group: SubscriptionGroupConfig, result: GetResult) -> int:
-    if not broker.config.slave_read_enabled:
+def _suggested_broker(context: PullContext, group: SubscriptionGroupConfig, result: GetResult) -> int:
+    if not context.config().slave_read_enabled:
         return 0
     return group.which_broker_when_consume_slowly if result.suggest_slave else group.broker_id
 
 
 def _as_replica(
-    broker: Broker, group: SubscriptionGroupConfig, result: GetResult, code: int, suggested: int
+    context: PullContext, group: SubscriptionGroupConfig, result: GetResult, code: int, suggested: int
 ) -> tuple[int, int]:
     """Whom the master has not sent goes to it, at once if there is nothing. While it is gone a reader waits for what is
     not here: only the master knows whether it is anywhere."""
-    if not broker.membership.is_master_alive:
-        moved = code == Response.PULL_OFFSET_MOVED and not broker.store.options.offset_check_on_slave
+    if not context.is_master_alive():
+        moved = code == Response.PULL_OFFSET_MOVED and not context.store.options.offset_check_on_slave
         return (Response.PULL_NOT_FOUND if moved else code), suggested
-    if code == Response.PULL_OFFSET_MOVED and not broker.store.options.offset_check_on_slave:
+    if code == Response.PULL_OFFSET_MOVED and not context.store.options.offset_check_on_slave:
         return Response.PULL_RETRY_IMMEDIATELY, group.broker_id
     if result.suggest_slave:
         return code, suggested
@@ -411,6 +412,6 @@ def _as_replica(
 
 
 HANDLERS: Final = {
-    Request.PULL_MESSAGE: Entry(pull_message, "pull", "read"),
-    Request.LITE_PULL_MESSAGE: Entry(pull_message, "lite pull", "read"),
+    Request.PULL_MESSAGE: Entry(pull_message, "pull"),
+    Request.LITE_PULL_MESSAGE: Entry(pull_message, "lite pull"),
 }

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from cometmq.broker.consume.context import RelayContext
 from cometmq.broker.entry import Entry
 from cometmq.broker.stored_records import record_at
 from cometmq.broker.tables.sessions import Member
@@ -24,34 +25,31 @@ from cometmq.wire.command import request as new_request
 from cometmq.wire.headers import ConsumeMessageDirectly, GetConsumerRunningInfo, GetConsumerStatus
 from cometmq.wire.record.message_id import decode_offset_id
 
-if TYPE_CHECKING:
-    from cometmq.broker.server import Broker
-
 logger = logging.getLogger(__name__)
 
 RELAY_LIMIT_S: Final = 10.0
 STATUS_LIMIT_S: Final = 5.0
 
 
-async def running_info(broker: Broker, connection: Connection, request: Command) -> Command:
+async def running_info(context: RelayContext, connection: Connection, request: Command) -> Command:
     """What a consumer knows about itself."""
     header = GetConsumerRunningInfo.decode(request.ext)
-    return await _relay(broker, request, header.consumer_group, header.client_id, request.ext, request.body)
+    return await _relay(context, request, header.consumer_group, header.client_id, request.ext, request.body)
 
 
-async def consume_directly(broker: Broker, connection: Connection, request: Command) -> Command:
+async def consume_directly(context: RelayContext, connection: Connection, request: Command) -> Command:
     """Let a consumer handle one stored message now, and say what came of it."""
     header = ConsumeMessageDirectly.decode(request.ext)
-    body = await record_at(broker.store, _offset_of(header.msg_id)) if header.msg_id else request.body
+    body = await record_at(context.store, _offset_of(header.msg_id)) if header.msg_id else request.body
     ext = dict(request.ext)
-    ext["brokerName"] = broker.config.broker_name
-    topic = broker.topics.get(header.topic) if header.topic else None
-    group = broker.groups.get(header.consumer_group)
+    ext["brokerName"] = context.config().broker_name
+    topic = context.topics.get(header.topic) if header.topic else None
+    group = context.groups.get(header.consumer_group)
     if topic is not None:
         ext["topicSysFlag"] = str(topic.topic_sys_flag)
     if group is not None:
         ext["groupSysFlag"] = str(group.group_sys_flag)
-    return await _relay(broker, request, header.consumer_group, header.client_id or "", ext, body)
+    return await _relay(context, request, header.consumer_group, header.client_id or "", ext, body)
 
 
 def _offset_of(message_id: str) -> int:
@@ -62,9 +60,9 @@ def _offset_of(message_id: str) -> int:
 
 
 async def _relay(
-    broker: Broker, request: Command, group: str, client_id: str, ext: dict[str, str], body: bytes
+    context: RelayContext, request: Command, group: str, client_id: str, ext: dict[str, str], body: bytes
 ) -> Command:
-    member = broker.consumers.find_member(group, client_id)
+    member = context.consumers.find_member(group, client_id)
     if member is None:
         raise RequestError(Response.SYSTEM_ERROR, f"The Consumer <{group}> <{client_id}> not online")
     if member.version < Version.V3_1_8_SNAPSHOT:
@@ -83,10 +81,10 @@ async def _relay(
         ) from None
 
 
-async def consumer_status(broker: Broker, connection: Connection, request: Command) -> Command:
+async def consumer_status(context: RelayContext, connection: Connection, request: Command) -> Command:
     """Where each member of a group is in a topic, as it sees it. Who does not answer is left out."""
     header = GetConsumerStatus.decode(request.ext)
-    group = broker.consumers.get(header.group)
+    group = context.consumers.get(header.group)
     if group is None or not group.members:
         raise RequestError(
             Response.CONSUMER_NOT_ONLINE, f"No Any Consumer online in the consumer group: [{header.group}]"
@@ -129,8 +127,8 @@ async def _call(member: Member, command: Command, limit_s: float) -> Command:
     return await link.call(command, limit_s)
 
 
-HANDLERS: Final[dict[int, Entry]] = {
-    Request.GET_CONSUMER_RUNNING_INFO: Entry(running_info, "admin", "admin"),
-    Request.CONSUME_MESSAGE_DIRECTLY: Entry(consume_directly, "admin", "admin"),
-    Request.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: Entry(consumer_status, "admin", "admin"),
+HANDLERS: Final = {
+    Request.GET_CONSUMER_RUNNING_INFO: Entry(running_info, "admin"),
+    Request.CONSUME_MESSAGE_DIRECTLY: Entry(consume_directly, "admin"),
+    Request.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: Entry(consumer_status, "admin"),
 }

@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import random
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from cometmq import names
 from cometmq.auth.needs import message_sent_back
 from cometmq.broker import retries
+from cometmq.broker.consume.context import SendBackContext
 from cometmq.broker.entry import Entry
 from cometmq.broker.tables.system_topics import PERM_READ_WRITE, PERM_WRITE
 from cometmq.broker.tables.topics import UNIT_SUBSCRIPTION_FLAG
@@ -32,37 +33,34 @@ from cometmq.wire.headers import SendMessageBack
 from cometmq.wire.record import properties as wire_properties
 from cometmq.wire.record.message import StoredMessage
 
-if TYPE_CHECKING:
-    from cometmq.broker.server import Broker
 
-
-def send_back(broker: Broker, connection: Connection, request: Command) -> Command | None:
+def send_back(context: SendBackContext, connection: Connection, request: Command) -> Command | None:
     header = SendMessageBack.decode(request.ext)
-    group = broker.groups.find(header.group)
+    group = context.groups.find(header.group)
     if group is None:
         raise RequestError(
             Response.SUBSCRIPTION_GROUP_NOT_EXIST,
             f"consumer group {header.group} does not exist: create it, or set autoCreateSubscriptionGroup=true",
         )
-    if not broker.config.writable:
+    if not context.config().writable:
         raise RequestError(
-            Response.NO_PERMISSION, f"broker {broker.config.broker_name} is not writable (brokerPermission)"
+            Response.NO_PERMISSION, f"broker {context.config().broker_name} is not writable (brokerPermission)"
         )
     if group.retry_queue_nums <= 0:
         return reply(request)
     sys_flag = UNIT_SUBSCRIPTION_FLAG if header.unit_mode else 0
-    retry = broker.topics.create_in_send_back(
+    retry = context.topics.create_in_send_back(
         names.retry_topic(header.group), group.retry_queue_nums, PERM_READ_WRITE, sys_flag=sys_flag
     )
     if not retry.perm & PERM_WRITE:
         raise RequestError(Response.NO_PERMISSION, f"topic {retry.topic_name} may not be written (perm {retry.perm})")
-    message = broker.store.message_at(header.offset)
+    message = context.store.message_at(header.offset)
     if message is None:
         raise RequestError(
             Response.SYSTEM_ERROR,
             f"no message at physical offset {header.offset}: it was deleted, or the offset is not one of this broker",
         )
-    broker.access.require(connection, request, message_sent_back(message.topic))
+    context.rights.require(connection, request, message_sent_back(message.topic))
     if names.takes_no_sends(message.topic):
         raise RequestError(
             Response.NO_PERMISSION,
@@ -76,17 +74,17 @@ def send_back(broker: Broker, connection: Connection, request: Command) -> Comma
         header.delay_level,
     )
     if target.is_dead_letter:
-        broker.topics.create_in_send_back(target.topic, target.queues, PERM_READ_WRITE)
-    copy = _copy(broker, message, target)
-    if (broker.topics.unsaved or broker.groups.unsaved) and broker.settling.holds(target.topic, header.group):
-        act = partial(_put_settled, broker, connection, request, message, target, copy)
-        broker.settling.park(act, len(message.body) + len(copy.properties))
+        context.topics.create_in_send_back(target.topic, target.queues, PERM_READ_WRITE)
+    copy = _copy(context, message, target)
+    if (context.topics.unsaved or context.groups.unsaved) and context.settling.holds(target.topic, header.group):
+        act = partial(_put_settled, context, connection, request, message, target, copy)
+        context.settling.park(act, len(message.body) + len(copy.properties))
         return None
-    return _put(broker, request, message, target, copy)
+    return _put(context, request, message, target, copy)
 
 
 def _put_settled(
-    broker: Broker,
+    context: SendBackContext,
     connection: Connection,
     request: Command,
     message: StoredMessage,
@@ -95,8 +93,8 @@ def _put_settled(
     failure: str,
 ) -> None:
     try:
-        broker.settling.check(target.topic, failure)
-        answer = _put(broker, request, message, target, copy)
+        context.settling.check(target.topic, failure)
+        answer = _put(context, request, message, target, copy)
     except RequestError as error:
         answer = reply(request, error.code, error.remark)
     except Exception as error:
@@ -106,27 +104,27 @@ def _put_settled(
 
 
 def _put(
-    broker: Broker, request: Command, message: StoredMessage, target: retries.Destination, copy: AppendRequest
+    context: SendBackContext, request: Command, message: StoredMessage, target: retries.Destination, copy: AppendRequest
 ) -> Command:
     group = SendMessageBack.decode(request.ext).group
-    result = broker.put(copy)
+    result = context.put(copy)
     if result.status != PutStatus.OK:
         raise RequestError(
             Response.SYSTEM_ERROR,
             f"the message was not given back: {result.remark or PUT_STATUS_NAMES[result.status]}",
         )
     topic = wire_properties.find(copy.properties, wire_properties.Property.RETRY_TOPIC) or message.topic
-    broker.stats.sent_back(group, topic)
+    context.stats.sent_back(group, topic)
     if target.is_dead_letter:
-        broker.stats.dead_letter(group, topic)
+        context.stats.dead_letter(group, topic)
     return reply(request)
 
 
-def _copy(broker: Broker, message: StoredMessage, target: retries.Destination) -> AppendRequest:
+def _copy(context: SendBackContext, message: StoredMessage, target: retries.Destination) -> AppendRequest:
     properties = retries.sent_back_properties(
         wire_properties.decode(message.properties),
         message.topic,
-        broker.offset_id(message.physical_offset),
+        context.offset_id(message.physical_offset),
         target.delay_level,
     )
     try:
@@ -139,4 +137,4 @@ def _copy(broker: Broker, message: StoredMessage, target: retries.Destination) -
     return request
 
 
-HANDLERS: Final = {Request.CONSUMER_SEND_MSG_BACK: Entry(send_back, "send", "write")}
+HANDLERS: Final = {Request.CONSUMER_SEND_MSG_BACK: Entry(send_back, "send")}

@@ -9,7 +9,7 @@ ends the round. Due times are wall time; what is due after a clock was set back 
 delivered now rather than days late.
 
 Progress is one queue offset per level (`delayOffset.json`). It may be saved once the log is on disk up to the last
-delivered message (`progress`, `confirm`): saved earlier, a power cut could take the delivered message and keep the
+delivered message (tables/delay_progress.py): saved earlier, a power cut could take the delivered message and keep the
 progress. After a crash what was delivered since the last save is delivered again.
 
 The delivered record keeps the properties of the kept one, DELAY included, as RocketMQ's does.
@@ -19,16 +19,14 @@ import logging
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from cometmq.broker.cold_pages import ColdPages
-from cometmq.broker.tables.versions import first_version, next_version
+from cometmq.broker.cold_pages import IsCold, all_warm
+from cometmq.broker.tables.delay_progress import DelayProgress
 from cometmq.clock import Clock
 from cometmq.names import HALF_TOPIC, SCHEDULE_TOPIC
 from cometmq.store.log.append import AppendRequest, copy_to
 from cometmq.store.queues.dispatch import parse_delay_levels
 from cometmq.store.queues.extension import is_address
 from cometmq.store.results import PutResult, PutStatus
-from cometmq.wire.bodies import DataVersion, DelayOffsetTable
-from cometmq.wire.fastjson.dialect import dumps_pretty
 from cometmq.wire.record.message import StoredMessage
 from cometmq.wire.record.properties import Property, find, without
 from cometmq.wire.record.sysflag import enters_consume_queue
@@ -40,7 +38,6 @@ ROUND_MS: Final = 100
 PAUSE_AFTER_ERROR_S: Final = 10.0
 # How many messages of one level one round may put, so that a large backlog shares the loop with everybody.
 ROUND_MESSAGES_MAX: Final = 200
-VERSION_STEP: Final = 200
 
 _NOT_KEPT: Final = (
     Property.TIMER_DELAY_SEC,
@@ -66,57 +63,20 @@ class ScheduleStore(Protocol):
 
 
 class Delays:
-    """The levels, and how far each has been delivered. `delivered` is told topic, queue and size of each message."""
+    """The levels, and what is delivered of them when. `delivered` is told topic, queue and size of each message."""
 
-    def __init__(self, levels_text: str, clock: Clock, delivered: Callable[[str, int, int], object]) -> None:
+    def __init__(
+        self, levels_text: str, clock: Clock, progress: DelayProgress, delivered: Callable[[str, int, int], object]
+    ) -> None:
         self.levels_ms: list[int] = parse_delay_levels(levels_text)
-        self.offsets: dict[int, int] = {}
-        self.version: DataVersion = first_version(clock.now_ms())
-        self.changes: int = 0
+        self.progress: DelayProgress = progress
         self._clock: Clock = clock
         self._delivered: Callable[[str, int, int], object] = delivered
-        self._confirmed: dict[int, int] = {}
-        self._advanced: int = 0
         self._paused_until_s: dict[int, float] = {}
-        # Without it a message that is not in memory is waited for.
-        self.pages: ColdPages | None = None
-        self.wake: Callable[[], object] = _nothing
 
     @property
     def level_max(self) -> int:
         return len(self.levels_ms)
-
-    # The file
-
-    def restore(self, content: bytes) -> None:
-        read = DelayOffsetTable.decode(content)
-        self.offsets = dict(read.offset_table)
-        self._confirmed = dict(read.offset_table)
-        self.version = read.data_version
-
-    def follow(self, other: DelayOffsetTable) -> None:
-        """Go on where another broker of the replica group is."""
-        self.offsets = dict(other.offset_table)
-        self.version = other.data_version
-        self.confirm(dict(other.offset_table))
-
-    def resume(self, progress: dict[int, int]) -> None:
-        """Go on from here, with what was found out without a file."""
-        self.offsets = dict(progress)
-        self.confirm(dict(progress))
-
-    def snapshot(self) -> Callable[[], bytes]:
-        content = {"dataVersion": self.version, "offsetTable": dict(sorted(self._confirmed.items()))}
-        return lambda: dumps_pretty(content)
-
-    def progress(self) -> dict[int, int] | None:
-        """What `confirm` wants to hear when the log, as it is now, is on disk; None if it has heard it."""
-        return None if self.offsets == self._confirmed else self.offsets.copy()
-
-    def confirm(self, progress: dict[int, int]) -> None:
-        """This may be saved."""
-        self._confirmed = progress
-        self.changes += 1
 
     # On the way in
 
@@ -148,7 +108,7 @@ class Delays:
 
     # On the way out
 
-    def deliver(self, store: ScheduleStore) -> bool:
+    def deliver(self, store: ScheduleStore, is_cold: IsCold = all_warm) -> bool:
         """One round: put messages that are due, some of each level. True: there are more, call again soon."""
         more = False
         now_s = self._clock.monotonic()
@@ -156,7 +116,7 @@ class Delays:
             if now_s < self._paused_until_s.get(level, 0.0):
                 continue
             try:
-                if self._deliver_level(store, level):
+                if self._deliver_level(store, level, is_cold):
                     more = True
             except OSError as error:
                 log.error("paused delay level=%d for_s=%.0f cause=%s", level, PAUSE_AFTER_ERROR_S, error)
@@ -166,7 +126,7 @@ class Delays:
                 self._paused_until_s[level] = now_s + PAUSE_AFTER_ERROR_S
         return more
 
-    def _deliver_level(self, store: ScheduleStore, level: int) -> bool:
+    def _deliver_level(self, store: ScheduleStore, level: int, is_cold: IsCold) -> bool:
         queue_id = level - 1
         low, high = store.queue_bounds(SCHEDULE_TOPIC, queue_id)
         offset = self._within(level, low, high)
@@ -174,14 +134,14 @@ class Delays:
             return False
         entries = store.queue_entries(SCHEDULE_TOPIC, queue_id, offset, ROUND_MESSAGES_MAX)
         due = self._due(store, queue_id, entries)
-        if self.pages is not None and self.pages.wanted(f"delays {level}", due, self.wake):
+        if is_cold(f"delays {level}", due):
             return False
         for physical_offset, record_bytes in due:
             message = store.message_at(physical_offset, record_bytes)
             if message is not None and not self._put_back(store, message):
                 return False
             offset += 1
-            self._advance(level, offset)
+            self.progress.advance(level, offset)
         return 0 < len(due) == len(entries) and offset < high
 
     def _due(
@@ -212,12 +172,12 @@ class Delays:
 
     def _within(self, level: int, low: int, high: int) -> int:
         """Where to go on; retention may have overtaken us, and a cut log may end before us."""
-        offset = self.offsets.get(level, 0)
+        offset = self.progress.offsets.get(level, 0)
         if low <= offset <= high:
             return offset
         corrected = low if offset < low else high
         log.warning("moved delay progress level=%d from=%d to=%d", level, offset, corrected)
-        self.offsets[level] = corrected
+        self.progress.move(level, corrected)
         return corrected
 
     def _put_back(self, store: ScheduleStore, message: StoredMessage) -> bool:
@@ -244,12 +204,3 @@ class Delays:
             return False
         self._delivered(topic, queue_id, result.record_bytes)
         return True
-
-    def _advance(self, level: int, offset: int) -> None:
-        self.offsets[level] = offset
-        self._advanced += 1
-        if self._advanced % VERSION_STEP == 0:
-            self.version = next_version(self.version, self._clock.now_ms())
-
-
-def _nothing() -> None: ...

@@ -8,8 +8,9 @@ wheel then.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from cometmq.broker.delayed.context import TimerContext
 from cometmq.broker.delayed.timer_messages import RecallHandle, recalling
 from cometmq.broker.entry import Entry
 from cometmq.errors import RequestError
@@ -20,27 +21,25 @@ from cometmq.wire.codes import Request, Response
 from cometmq.wire.command import Command, reply
 from cometmq.wire.headers import RecallMessage
 
-if TYPE_CHECKING:
-    from cometmq.broker.server import Broker
 
-
-def recall(broker: Broker, connection: Connection, request: Command) -> Command | None:
+def recall(context: TimerContext, connection: Connection, request: Command) -> Command | None:
     header = RecallMessage.decode(request.ext)
-    _check_broker(broker)
-    if broker.topics.get(header.topic) is None:
+    _check_broker(context)
+    if context.topics.get(header.topic) is None:
         raise RequestError(Response.TOPIC_NOT_EXIST, f"topic {header.topic} does not exist on this broker")
-    handle = _handle_of(broker, header)
-    key_has_topic = broker.store.options.timer_delete_key_has_topic
-    born_host = broker.host_of(connection)
-    message = recalling(handle, header.producer_group, key_has_topic, broker.clock.now_ms(), born_host)
-    result = broker.put(message)
+    handle = _handle_of(context, header)
+    key_has_topic = context.store.options.timer_delete_key_has_topic
+    born_host = context.born.of(connection)
+    message = recalling(handle, header.producer_group, key_has_topic, context.clock.now_ms(), born_host)
+    result = context.put(message)
     if result.status not in STORED:
         why = result.remark or PUT_STATUS_NAMES[result.status]
         raise RequestError(Response.SYSTEM_ERROR, f"the message is not recalled: {why}")
-    broker.stats.put(message.topic, message.queue_id, 1, result.record_bytes)
-    answer = reply(request, ext={"msgId": handle.unique_key, "MSG_REGION": broker.config.region_id})
+    context.stats.put(message.topic, message.queue_id, 1, result.record_bytes)
+    answer = reply(request, ext={"msgId": handle.unique_key, "MSG_REGION": context.config().region_id})
     # Not safe in time is no failure: the recall is in the log.
-    if broker.must_wait and broker.store.put_waiting(message, result, partial(_answer, connection, request, answer)):
+    respond = partial(_answer, connection, request, answer)
+    if context.store.must_wait and context.store.put_waiting(message, result, respond):
         return None
     return answer
 
@@ -49,15 +48,15 @@ def _answer(connection: Connection, request: Command, answer: Command, _status: 
     connection.answer(request, answer)
 
 
-def _check_broker(broker: Broker) -> None:
-    config = broker.config
+def _check_broker(context: TimerContext) -> None:
+    config = context.config()
     if not config.recall_enabled:
         raise RequestError(
             Response.NO_PERMISSION, f"broker {config.broker_name} recalls no messages: set recallMessageEnable=true"
         )
-    if broker.store.options.is_slave:
+    if context.store.options.is_slave:
         raise RequestError(Response.SLAVE_NOT_AVAILABLE, "this broker is a replica: recall on its master")
-    if broker.clock.now_ms() < config.start_accept_send_ms:
+    if context.clock.now_ms() < config.start_accept_send_ms:
         raise RequestError(
             Response.SERVICE_NOT_AVAILABLE,
             f"broker {config.broker_name} takes messages from {config.start_accept_send_ms} on "
@@ -71,17 +70,17 @@ def _check_broker(broker: Broker) -> None:
         )
 
 
-def _handle_of(broker: Broker, header: RecallMessage) -> RecallHandle:
+def _handle_of(context: TimerContext, header: RecallMessage) -> RecallHandle:
     try:
         handle = RecallHandle.decode(header.recall_handle)
     except ValueError as error:
         raise RequestError(Response.ILLEGAL_OPERATION, str(error)) from None
-    limit_s = broker.store.options.timer_delay_s_max
-    left_ms = handle.deliver_ms - broker.clock.now_ms()
+    limit_s = context.store.options.timer_delay_s_max
+    left_ms = handle.deliver_ms - context.clock.now_ms()
     if handle.topic != header.topic:
         fault = f"the handle is for topic {handle.topic}, not {header.topic}"
-    elif handle.broker_name != broker.config.broker_name:
-        fault = f"the handle is for broker {handle.broker_name}, this is {broker.config.broker_name}"
+    elif handle.broker_name != context.config().broker_name:
+        fault = f"the handle is for broker {handle.broker_name}, this is {context.config().broker_name}"
     elif left_ms <= 0:
         fault = "the message was due already"
     elif left_ms >= limit_s * 1000:
@@ -91,27 +90,27 @@ def _handle_of(broker: Broker, header: RecallMessage) -> RecallHandle:
     raise RequestError(Response.ILLEGAL_OPERATION, fault)
 
 
-def progress(broker: Broker, connection: Connection, request: Command) -> Command:
+def progress(context: TimerContext, connection: Connection, request: Command) -> Command:
     """As it is on disk: seven numbers, see `store/timers/progress.py`. A replica has its master's."""
-    _check_enabled(broker)
-    if not broker.timers.is_open:
-        return reply(request, body=following.noted(broker.disk, broker.store.options).packed())
-    return reply(request, body=broker.timers.files.check.saved.packed())
+    _check_enabled(context)
+    if not context.timers.is_open:
+        return reply(request, body=following.noted(context.store.disk, context.store.options).packed())
+    return reply(request, body=context.timers.files.check.saved.packed())
 
 
-def counts(broker: Broker, connection: Connection, request: Command) -> Command:
+def counts(context: TimerContext, connection: Connection, request: Command) -> Command:
     """How many messages of each topic wait."""
-    _check_enabled(broker)
-    return reply(request, body=broker.timers.counts.snapshot()())
+    _check_enabled(context)
+    return reply(request, body=context.timers.counts.snapshot()())
 
 
-def _check_enabled(broker: Broker) -> None:
-    if not broker.config.timer_wheel_enabled:
+def _check_enabled(context: TimerContext) -> None:
+    if not context.config().timer_wheel_enabled:
         raise RequestError(Response.SYSTEM_ERROR, "this broker has no timers: timerWheelEnable=false")
 
 
 HANDLERS: Final = {
-    Request.GET_TIMER_CHECK_POINT: Entry(progress, "admin", "admin"),
-    Request.GET_TIMER_METRICS: Entry(counts, "admin", "admin"),
-    Request.RECALL_MESSAGE: Entry(recall, "send", "write"),
+    Request.GET_TIMER_CHECK_POINT: Entry(progress, "admin"),
+    Request.GET_TIMER_METRICS: Entry(counts, "admin"),
+    Request.RECALL_MESSAGE: Entry(recall, "send"),
 }

@@ -83,8 +83,14 @@ class DueSlot:
 class Timers:
     """Off until `open`. `delivered` is told topic, queue and size of each message; `wake` asks for a turn soon."""
 
-    def __init__(self, clock: Clock, delivered: Callable[[str, int, int], object], wake: Callable[[], object]) -> None:
-        self.counts = PendingTimers()
+    def __init__(
+        self,
+        clock: Clock,
+        counts: PendingTimers,
+        delivered: Callable[[str, int, int], object],
+        wake: Callable[[], object],
+    ) -> None:
+        self.counts = counts
         self.taken_in = Rate(clock)
         self.delivering = Rate(clock)
         self._clock = clock
@@ -139,6 +145,16 @@ class Timers:
     @property
     def pending(self) -> int:
         return self.files.pending if self.is_open else 0
+
+    def figures(self) -> dict[str, object]:
+        """By the keys of runtime info."""
+        return {
+            "timerReadBehind": self.read_behind_ms // 1000,
+            "timerOffsetBehind": self.queue_behind,
+            "timerCongestNum": self.pending,
+            "timerEnqueueTps": self.taken_in.value(),
+            "timerDequeueTps": self.delivering.value(),
+        }
 
     # On the way in
 

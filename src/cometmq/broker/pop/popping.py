@@ -14,22 +14,23 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from cometmq import names
-from cometmq.broker.cold_pages import ColdPages, Place
+from cometmq.broker.cold_pages import IsCold, Place, all_warm
 from cometmq.broker.pop.in_flight import Key, PopWindows, Window
 from cometmq.broker.tables.attributes import MESSAGE_TYPE
-from cometmq.broker.tables.offsets import NONE
+from cometmq.broker.tables.groups import Groups
+from cometmq.broker.tables.offsets import NONE, Offsets
 from cometmq.broker.tables.system_topics import PERM_READ, PERM_READ_WRITE
+from cometmq.broker.tables.topics import Topics
+from cometmq.clock import Clock
 from cometmq.rate_limited_log import ThinnedLog
 from cometmq.store.log.append import AppendRequest, copy_to
 from cometmq.store.results import GetResult, GetStatus, PutStatus
+from cometmq.store.store import Store
 from cometmq.wire.record.message import StoredMessage, decode_records
 from cometmq.wire.record.properties import Property, find, with_property
-
-if TYPE_CHECKING:
-    from cometmq.broker.server import Broker
 
 logger = logging.getLogger(__name__)
 
@@ -74,13 +75,25 @@ class Wish:
 
 
 class Popping:
-    def __init__(self, broker: Broker) -> None:
+    """`delivered` is told topic, queue and size of each message that is put again."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        topics: Topics,
+        groups: Groups,
+        offsets: Offsets,
+        store: Store,
+        delivered: Callable[[str, int, int], object],
+    ) -> None:
         self.windows = PopWindows()
-        # Without it a message that is not in memory is waited for; `wake` says that `revive` may go on.
-        self.pages: ColdPages | None = None
-        self.wake: Callable[[], object] = _nothing
-        self._broker = broker
-        self._log_lost = ThinnedLog(logger, broker.clock)
+        self._clock = clock
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._store = store
+        self._delivered = delivered
+        self._log_lost = ThinnedLog(logger, clock)
 
     def pop(self, wish: Wish) -> None:
         """Fill the wish. With nothing but `cold`, its pages must be read first."""
@@ -95,15 +108,15 @@ class Popping:
 
     def _is_by_priority(self, wish: Wish) -> bool:
         """For topics of messages with priorities, as many times of a hundred as the group says."""
-        topic = self._broker.topics.get(wish.topic)
+        topic = self._topics.get(wish.topic)
         if topic is None or topic.attributes.get(MESSAGE_TYPE) != "PRIORITY":
             return False
-        group = self._broker.groups.get(wish.group)
+        group = self._groups.get(wish.group)
         factor = group.attributes.get(PRIORITY_FACTOR) if group is not None else None
         return random.random() * 100 < int(factor or 100)  # noqa: S311 - spreads load
 
     def _queues(self, topic: str, queue_id: int, by_priority: bool = False) -> list[int]:
-        config = self._broker.topics.get(topic)
+        config = self._topics.get(topic)
         if config is None or not config.perm & PERM_READ:
             return []
         if queue_id >= 0:
@@ -122,12 +135,12 @@ class Popping:
                 self.windows.popped(key, result.queue_offsets, result.next_offset, wish.now_ms, wish.invisible_ms)
                 wish.got.append((key, result))
         self._commit(key, window)
-        wish.rest += max(0, self._broker.store.queue_bounds(key.topic, key.queue_id)[1] - window.next_offset)
+        wish.rest += max(0, self._store.queue_bounds(key.topic, key.queue_id)[1] - window.next_offset)
 
     def _read(self, wish: Wish, key: Key, window: Window) -> GetResult | None:
         """Messages, or None: there is nothing for this group, or it must be read from disk first."""
         for _ in range(2):  # once more where the queue begins, if it begins later
-            result = self._broker.store.get(
+            result = self._store.get(
                 key.topic,
                 key.queue_id,
                 window.next_offset,
@@ -150,7 +163,7 @@ class Popping:
 
     def _window(self, key: Key, init_mode: int) -> Window:
         """As it was left, unless somebody else has moved the group: then from there."""
-        offsets = self._broker.offsets
+        offsets = self._offsets
         reset = offsets.take_reset(key.group, key.topic, key.queue_id)
         known = self.windows.table.get(key)
         committed = offsets.query(key.group, key.topic, key.queue_id)
@@ -162,18 +175,18 @@ class Popping:
         return window
 
     def _first_offset(self, key: Key, init_mode: int) -> int:
-        low, high = self._broker.store.queue_bounds(key.topic, key.queue_id)
+        low, high = self._store.queue_bounds(key.topic, key.queue_id)
         if init_mode != FROM_NEWEST or key.topic.startswith(names.RETRY_PREFIX):
             return low
-        if low <= 0 and self._broker.store.is_in_memory(key.topic, key.queue_id, 0):
+        if low <= 0 and self._store.is_in_memory(key.topic, key.queue_id, 0):
             return 0
         return max(low, high - 1, 0)
 
     def _commit(self, key: Key, window: Window) -> None:
         progress = window.progress()
-        if progress != window.committed or self._broker.offsets.query(key.group, key.topic, key.queue_id) == NONE:
+        if progress != window.committed or self._offsets.query(key.group, key.topic, key.queue_id) == NONE:
             window.committed = progress
-            self._broker.offsets.commit(key.group, key.topic, key.queue_id, progress, "pop")
+            self._offsets.commit(key.group, key.topic, key.queue_id, progress, "pop")
 
     def has_more(self, group: str, topic: str, queue_id: int) -> bool:
         """Whether a pop might find something that it has not looked at."""
@@ -185,10 +198,10 @@ class Popping:
         )
 
     def _has_more(self, key: Key) -> bool:
-        if self._broker.offsets.has_reset(key.group, key.topic, key.queue_id):
+        if self._offsets.has_reset(key.group, key.topic, key.queue_id):
             return True
         window = self.windows.table.get(key)
-        end = self._broker.store.queue_bounds(key.topic, key.queue_id)[1]
+        end = self._store.queue_bounds(key.topic, key.queue_id)[1]
         return end > window.next_offset and not window.is_full if window is not None else end > 0
 
     # Done, or not yet
@@ -207,21 +220,19 @@ class Popping:
         self.windows.done(key, offset)
         window = self.windows.table.get(key)
         # Where somebody else has moved the group, this window is void; the next pop sees it.
-        if window is not None and self._broker.offsets.query(key.group, key.topic, key.queue_id) == window.committed:
+        if window is not None and self._offsets.query(key.group, key.topic, key.queue_id) == window.committed:
             self._commit(key, window)
 
     # Whose time is over
 
-    def revive(self) -> bool:
+    def revive(self, is_cold: IsCold = all_warm) -> bool:
         """Some of them. True: there are more, call again soon."""
-        now_ms = self._broker.clock.now_ms()
+        now_ms = self._clock.now_ms()
         overdue = self.windows.overdue(now_ms, REVIVED_PER_TURN)
-        if self.pages is not None:
-            places = [place for key, offset, _ in overdue for place in self.places(key, [offset])]
-            if self.pages.wanted("popped", places, self.wake):
-                for key, offset, flight in overdue:
-                    self.windows.again(key, offset, flight, flight.due_ms)
-                return False
+        if is_cold("popped", [place for key, offset, _ in overdue for place in self.places(key, [offset])]):
+            for key, offset, flight in overdue:
+                self.windows.again(key, offset, flight, flight.due_ms)
+            return False
         for key, offset, flight in overdue:
             if self.put_again(key, offset, flight.popped_ms):
                 self._done(key, offset)
@@ -231,26 +242,23 @@ class Popping:
 
     def places(self, key: Key, offsets: list[int]) -> list[Place]:
         """Where in the log these messages of a queue are, as far as they are there."""
-        found = (self._broker.store.queue_entries(key.topic, key.queue_id, offset, 1) for offset in offsets)
+        found = (self._store.queue_entries(key.topic, key.queue_id, offset, 1) for offset in offsets)
         return [entries[0][:2] for entries in found if entries]
 
     def put_again(self, key: Key, offset: int, popped_ms: int) -> bool:
         """False: the store refused it."""
-        store = self._broker.store
+        store = self._store
         entries = store.queue_entries(key.topic, key.queue_id, offset, 1)
         message = store.message_at(entries[0][0], entries[0][1]) if entries else None
         if message is None:
             self._log_lost.warning("lost popped message topic=%s queue=%d offset=%d", key.topic, key.queue_id, offset)
             return True
         topic = key.topic if key.topic.startswith(names.RETRY_PREFIX) else retry_topic(key.group, key.topic)
-        self._broker.topics.create_in_send_back(topic, 1, PERM_READ_WRITE)
+        self._topics.create_in_send_back(topic, 1, PERM_READ_WRITE)
         result = store.put(again(message, topic, popped_ms))
         if result.status == PutStatus.OK:
-            self._broker.stats.put(topic, 0, 1, result.record_bytes)
+            self._delivered(topic, 0, result.record_bytes)
         return result.status == PutStatus.OK
-
-
-def _nothing() -> None: ...
 
 
 def retry_topic(group: str, topic: str) -> str:

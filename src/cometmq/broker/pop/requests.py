@@ -16,19 +16,21 @@ from __future__ import annotations
 
 import logging
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from cometmq import names
 from cometmq.broker import filters, sql
-from cometmq.broker.context import body_of
+from cometmq.broker.bodies import body_of
 from cometmq.broker.entry import Entry
 from cometmq.broker.forbidden import Forbidden
 from cometmq.broker.matching import record_passes, tag_passes
+from cometmq.broker.pop.context import PopContext
 from cometmq.broker.pop.in_flight import Key
 from cometmq.broker.pop.popping import Wish, relabelled
 from cometmq.broker.pop.waiting import PopWaiter
 from cometmq.broker.sql import SqlError
 from cometmq.broker.tables.system_topics import PERM_READ
+from cometmq.clock import uptime_ms
 from cometmq.errors import RequestError
 from cometmq.net.connection import Connection
 from cometmq.wire.bodies import BatchAckRequest
@@ -43,9 +45,6 @@ from cometmq.wire.headers import (
     PopMessage,
     PopMessageResponse,
 )
-
-if TYPE_CHECKING:
-    from cometmq.broker.server import Broker
 
 logger = logging.getLogger(__name__)
 
@@ -62,35 +61,35 @@ OF_TOPIC: Final = 0
 OF_RETRY_TOPIC: Final = 1
 
 
-def pop_message(broker: Broker, connection: Connection, request: Command) -> Command | None:
+def pop_message(context: PopContext, connection: Connection, request: Command) -> Command | None:
     header = PopMessage.decode(request.ext)
-    now_ms = broker.clock.now_ms()
+    now_ms = context.clock.now_ms()
     born_ms = header.born_time or now_ms
     if now_ms - born_ms > header.poll_time + LATE_MS:
         return _nothing(request, Response.POLLING_TIMEOUT, f"the request took {now_ms - born_ms} ms to come here")
     try:
-        wish = _wish(broker, header, now_ms)
+        wish = _wish(context, header, now_ms)
     except Forbidden as forbidden:
         return reply(request, forbidden.code, forbidden.remark, {"forbiddenType": str(forbidden.rule)})
-    broker.popping.pop(wish)
+    context.popping.pop(wish)
     if wish.got:
-        return _found(broker, request, wish)
+        return _found(context, request, wish)
     if wish.cold is not None:
-        _load(broker, connection, request, header, wish)
+        _load(context, connection, request, header, wish)
         return None
     until_ms = born_ms + min(header.poll_time, POLL_MS_MAX) - EARLY_MS
-    return _wait(broker, PopWaiter(connection, request, header, until_ms))
+    return _wait(context, PopWaiter(connection, request, header, until_ms))
 
 
-def serve(broker: Broker, waiter: PopWaiter) -> bool:
+def serve(context: PopContext, waiter: PopWaiter) -> bool:
     """A pop that waits, once more; False: it goes on waiting."""
     try:
-        wish = _wish(broker, waiter.header, broker.clock.now_ms())
-        broker.popping.pop(wish)
+        wish = _wish(context, waiter.header, context.clock.now_ms())
+        context.popping.pop(wish)
         if wish.got:
-            waiter.connection.answer(waiter.request, _found(broker, waiter.request, wish))
+            waiter.connection.answer(waiter.request, _found(context, waiter.request, wish))
         elif wish.cold is not None:
-            _load(broker, waiter.connection, waiter.request, waiter.header, wish)
+            _load(context, waiter.connection, waiter.request, waiter.header, wish)
         else:
             return False
     except RequestError as error:
@@ -102,33 +101,33 @@ def expire(waiter: PopWaiter) -> None:
     waiter.connection.answer(waiter.request, _nothing(waiter.request, Response.POLLING_TIMEOUT, "NO_MESSAGE_IN_QUEUE"))
 
 
-def _wait(broker: Broker, waiter: PopWaiter) -> Command | None:
-    if waiter.header.poll_time <= 0 or waiter.until_ms <= broker.clock.now_ms():
+def _wait(context: PopContext, waiter: PopWaiter) -> Command | None:
+    if waiter.header.poll_time <= 0 or waiter.until_ms <= context.clock.now_ms():
         return _nothing(waiter.request, Response.POLLING_TIMEOUT, "NO_MESSAGE_IN_QUEUE")
-    if not broker.pop_waiting.hold(waiter):
+    if not context.waiting.hold(waiter):
         return _nothing(waiter.request, Response.POLLING_FULL, "too many pops wait for this topic, group and queue")
     return None
 
 
-def _load(broker: Broker, connection: Connection, request: Command, header: PopMessage, wish: Wish) -> None:
+def _load(context: PopContext, connection: Connection, request: Command, header: PopMessage, wish: Wish) -> None:
     """What is there has to be read from disk: in a thread, then once more."""
     assert wish.cold is not None
     key, result = wish.cold
     loaded = wish.loaded | {key: result.cold_units}
-    broker.background.load_pages(result, partial(_go_on, broker, connection, request, header, loaded))
+    context.background.load_pages(result, partial(_go_on, context, connection, request, header, loaded))
 
 
 def _go_on(
-    broker: Broker, connection: Connection, request: Command, header: PopMessage, loaded: dict[Key, int]
+    context: PopContext, connection: Connection, request: Command, header: PopMessage, loaded: dict[Key, int]
 ) -> None:
     try:
-        wish = _wish(broker, header, broker.clock.now_ms())
+        wish = _wish(context, header, context.clock.now_ms())
         wish.loaded = loaded
-        broker.popping.pop(wish)
+        context.popping.pop(wish)
         if wish.got:
-            connection.answer(request, _found(broker, request, wish))
+            connection.answer(request, _found(context, request, wish))
         elif wish.cold is not None:
-            _load(broker, connection, request, header, wish)
+            _load(context, connection, request, header, wish)
         else:
             connection.answer(request, _nothing(request, Response.POLLING_TIMEOUT, "NO_MESSAGE_IN_QUEUE"))
     except RequestError as error:
@@ -138,8 +137,8 @@ def _go_on(
 # Checks
 
 
-def _wish(broker: Broker, header: PopMessage, now_ms: int) -> Wish:
-    config = broker.config
+def _wish(context: PopContext, header: PopMessage, now_ms: int) -> Wish:
+    config = context.config()
     if not config.readable:
         raise Forbidden(f"broker {config.broker_name} is not readable (brokerPermission)", Forbidden.BROKER)
     if not 1 <= header.max_msg_nums <= COUNT_MAX:
@@ -148,11 +147,11 @@ def _wish(broker: Broker, header: PopMessage, now_ms: int) -> Wish:
         raise _invalid(f"invisibleTime is {header.invisible_time} ms, allowed are 1 to {INVISIBLE_MS_MAX}")
     if header.order:
         raise RequestError(Response.SYSTEM_ERROR, "pops in order are not built: consume in order by pull")
-    if broker.is_replica:
+    if context.is_replica:
         raise RequestError(Response.SYSTEM_ERROR, "this broker is a replica: pop from its master")
     if names.takes_no_sends(header.topic):
         raise Forbidden(f"topic {header.topic} is the broker's own: its messages are not popped", Forbidden.TOPIC)
-    topic = broker.topics.get(header.topic)
+    topic = context.topics.get(header.topic)
     if topic is None:
         raise RequestError(Response.TOPIC_NOT_EXIST, f"topic {header.topic} does not exist")
     if not topic.perm & PERM_READ:
@@ -161,7 +160,7 @@ def _wish(broker: Broker, header: PopMessage, now_ms: int) -> Wish:
         raise _invalid(f"queue {header.queue_id} does not exist: {header.topic} has {topic.read_queue_nums}")
     if topic.attributes.get("queue.type") == "BatchCQ":
         raise _invalid(f"{header.topic} keeps batches (queue.type=BatchCQ), which cannot be popped: pull them")
-    group = broker.groups.find(header.consumer_group)
+    group = context.groups.find(header.consumer_group)
     if group is None:
         raise RequestError(
             Response.SUBSCRIPTION_GROUP_NOT_EXIST, f"consumer group {header.consumer_group} does not exist"
@@ -169,9 +168,9 @@ def _wish(broker: Broker, header: PopMessage, now_ms: int) -> Wish:
     if not group.consume_enable:
         raise Forbidden(f"group {header.consumer_group} may not consume (consumeEnable=false)", Forbidden.GROUP)
     subscription = filters.parse(header.topic, header.exp or filters.ALL, header.exp_type, 0)
-    broker.consumers.note_pull(header.consumer_group, header.topic, subscription, broker.uptime_ms())
+    context.consumers.note_pull(header.consumer_group, header.topic, subscription, uptime_ms(context.clock))
     matches = subscription.matches
-    wants = None if subscription.is_tag else _compiled(broker, header).matches
+    wants = None if subscription.is_tag else _compiled(context, header).matches
     return Wish(
         header.consumer_group,
         header.topic,
@@ -185,8 +184,8 @@ def _wish(broker: Broker, header: PopMessage, now_ms: int) -> Wish:
     )
 
 
-def _compiled(broker: Broker, header: PopMessage) -> sql.Filter:
-    fault = filters.fault_of(header.exp_type, broker.config.property_filter_enabled)
+def _compiled(context: PopContext, header: PopMessage) -> sql.Filter:
+    fault = filters.fault_of(header.exp_type, context.config().property_filter_enabled)
     if fault is not None:
         raise RequestError(fault[0], fault[1])
     try:
@@ -202,7 +201,7 @@ def _invalid(remark: str) -> RequestError:
 # Answers
 
 
-def _found(broker: Broker, request: Command, wish: Wish) -> Command:
+def _found(context: PopContext, request: Command, wish: Wish) -> Command:
     starts: list[str] = []
     offsets: list[str] = []
     body: list[bytes] = []
@@ -211,11 +210,11 @@ def _found(broker: Broker, request: Command, wish: Wish) -> Command:
         first = result.queue_offsets[0]
         starts.append(f"{mark} {key.queue_id} {first}")
         offsets.append(f"{mark} {key.queue_id} {','.join(map(str, result.queue_offsets))}")
-        broker.stats.got(wish.group, key.topic, key.queue_id, result)
+        context.stats.got(wish.group, key.topic, key.queue_id, result)
         if mark == OF_TOPIC:
             body += [bytes(piece) for piece in result.slices]
         else:
-            start = f"{first} {wish.now_ms} {wish.invisible_ms} 0 {mark} {broker.config.broker_name} {key.queue_id}"
+            start = f"{first} {wish.now_ms} {wish.invisible_ms} 0 {mark} {context.config().broker_name} {key.queue_id}"
             body.append(relabelled(result, wish.topic, start))
     ext = PopMessageResponse(
         wish.now_ms, wish.invisible_ms, 0, wish.rest, ";".join(starts), ";".join(offsets)
@@ -230,15 +229,15 @@ def _nothing(request: Command, code: int, remark: str) -> Command:
 # Acknowledged, or later
 
 
-def ack(broker: Broker, connection: Connection, request: Command) -> Command:
+def ack(context: PopContext, connection: Connection, request: Command) -> Command:
     header = AckMessage.decode(request.ext)
-    _check_place(broker, header.topic, header.queue_id, header.offset)
+    _check_place(context, header.topic, header.queue_id, header.offset)
     key = Key(header.topic, header.consumer_group, header.queue_id)
-    broker.popping.ack(key, header.offset, _popped_ms(header.extra_info))
+    context.popping.ack(key, header.offset, _popped_ms(header.extra_info))
     return reply(request)
 
 
-def ack_batch(broker: Broker, connection: Connection, request: Command) -> Command:
+def ack_batch(context: PopContext, connection: Connection, request: Command) -> Command:
     acks = body_of(BatchAckRequest, request).acks
     count = sum(entry.count() for entry in acks)
     if count > ACKS_MAX:
@@ -248,36 +247,36 @@ def ack_batch(broker: Broker, connection: Connection, request: Command) -> Comma
         if entry.retry not in (None, "", str(OF_TOPIC)) and not topic.startswith(names.RETRY_PREFIX):
             topic = f"{names.RETRY_PREFIX}{group}_{topic}"
         for offset in entry.offsets():
-            broker.popping.ack(Key(topic, group, entry.queue_id), offset, entry.pop_time)
+            context.popping.ack(Key(topic, group, entry.queue_id), offset, entry.pop_time)
     return reply(request)
 
 
-def change_invisible_time(broker: Broker, connection: Connection, request: Command) -> Command:
+def change_invisible_time(context: PopContext, connection: Connection, request: Command) -> Command:
     header = ChangeInvisibleTime.decode(request.ext)
-    _check_place(broker, header.topic, header.queue_id, header.offset)
+    _check_place(context, header.topic, header.queue_id, header.offset)
     if not 0 <= header.invisible_time <= INVISIBLE_MS_MAX:
         raise _invalid(f"invisibleTime is {header.invisible_time} ms, allowed are 0 to {INVISIBLE_MS_MAX}")
-    now_ms = broker.clock.now_ms()
+    now_ms = context.clock.now_ms()
     key = Key(header.topic, header.consumer_group, header.queue_id)
     popped_ms = _popped_ms(header.extra_info)
-    broker.popping.prolong(key, header.offset, popped_ms, header.invisible_time, now_ms)
+    context.popping.prolong(key, header.offset, popped_ms, header.invisible_time, now_ms)
     return reply(request, ext=ChangeInvisibleTimeResponse(now_ms, header.invisible_time, 0).encode())
 
 
-def polling_info(broker: Broker, connection: Connection, request: Command) -> Command:
+def polling_info(context: PopContext, connection: Connection, request: Command) -> Command:
     header = PollingInfo.decode(request.ext)
-    count = broker.pop_waiting.count_of(header.consumer_group, header.topic, header.queue_id)
+    count = context.waiting.count_of(header.consumer_group, header.topic, header.queue_id)
     return reply(request, ext=PollingInfoResponse(count).encode())
 
 
-def _check_place(broker: Broker, name: str, queue_id: int, offset: int) -> None:
-    topic = broker.topics.get(name)
+def _check_place(context: PopContext, name: str, queue_id: int, offset: int) -> None:
+    topic = context.topics.get(name)
     if topic is None:
         raise RequestError(Response.TOPIC_NOT_EXIST, f"topic {name} does not exist")
     if not 0 <= queue_id < topic.read_queue_nums:
         fault = f"queue {queue_id} does not exist: {name} has {topic.read_queue_nums}"
         raise RequestError(Response.MESSAGE_ILLEGAL, fault)
-    low, high = broker.store.queue_bounds(name, queue_id)
+    low, high = context.store.queue_bounds(name, queue_id)
     if not low <= offset <= high:
         raise RequestError(Response.NO_MESSAGE, f"offset {offset} is outside {low} to {high}")
 
@@ -289,10 +288,10 @@ def _popped_ms(receipt: str) -> int:
     return int(parts[1])
 
 
-HANDLERS: Final[dict[int, Entry]] = {
-    Request.POP_MESSAGE: Entry(pop_message, "pull", "read"),
-    Request.ACK_MESSAGE: Entry(ack, "ack", "read"),
-    Request.BATCH_ACK_MESSAGE: Entry(ack_batch, "ack", "read"),
-    Request.CHANGE_MESSAGE_INVISIBLETIME: Entry(change_invisible_time, "ack", "read"),
-    Request.POLLING_INFO: Entry(polling_info, "admin", "read"),
+HANDLERS: Final = {
+    Request.POP_MESSAGE: Entry(pop_message, "pull"),
+    Request.ACK_MESSAGE: Entry(ack, "ack"),
+    Request.BATCH_ACK_MESSAGE: Entry(ack_batch, "ack"),
+    Request.CHANGE_MESSAGE_INVISIBLETIME: Entry(change_invisible_time, "ack"),
+    Request.POLLING_INFO: Entry(polling_info, "admin"),
 }

@@ -16,22 +16,21 @@ Nothing here writes such records: see in_flight.py.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from cometmq import names
-from cometmq.broker.cold_pages import ColdPages, Place
+from cometmq.broker.cold_pages import IsCold, all_warm
 from cometmq.broker.pop.in_flight import Key
-from cometmq.broker.tables.offsets import NONE
-from cometmq.broker.tables.topics import QUEUES_MAX
+from cometmq.broker.pop.popping import Popping
+from cometmq.broker.tables.offsets import NONE, Offsets
+from cometmq.broker.tables.topics import QUEUES_MAX, Topics
+from cometmq.clock import Clock
 from cometmq.errors import WireError
 from cometmq.rate_limited_log import ThinnedLog
+from cometmq.store.store import Store
 from cometmq.wire.fastjson.dialect import loads
 from cometmq.wire.record.message import StoredMessage
 from cometmq.wire.record.properties import Property, decode
-
-if TYPE_CHECKING:
-    from cometmq.broker.server import Broker
 
 logger = logging.getLogger(__name__)
 
@@ -64,44 +63,42 @@ class _Reading:
 
 
 class PopRevival:
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        # Without it a record that is not in memory is waited for.
-        self.pages: ColdPages | None = None
-        self.wake: Callable[[], object] = _nothing
+    """`topic`: where RocketMQ's broker notes them."""
+
+    def __init__(
+        self, topic: str, clock: Clock, topics: Topics, offsets: Offsets, store: Store, popping: Popping
+    ) -> None:
+        self.topic = topic
+        self._clock = clock
+        self._topics = topics
+        self._offsets = offsets
+        self._store = store
+        self._popping = popping
         self._readings: dict[int, _Reading] = {}
-        self._log_skipped = ThinnedLog(logger, broker.clock)
+        self._log_skipped = ThinnedLog(logger, clock)
 
-    @property
-    def topic(self) -> str:
-        return f"rmq_sys_REVIVE_LOG_{self._broker.config.cluster_name}"
-
-    def turn(self) -> bool:
+    def turn(self, is_cold: IsCold = all_warm) -> bool:
         """Some records of each queue, and what is ripe. True: there is more, call again soon."""
         more = False
-        topic = self._broker.topics.get(self.topic)
+        topic = self._topics.get(self.topic)
         for queue_id in range(topic.read_queue_nums if topic is not None else 0):
-            low, high = self._broker.store.queue_bounds(self.topic, queue_id)
+            low, high = self._store.queue_bounds(self.topic, queue_id)
             reading = self._readings.get(queue_id)
             if reading is None and high > low:
-                saved = self._broker.offsets.query(GROUP, self.topic, queue_id)
+                saved = self._offsets.query(GROUP, self.topic, queue_id)
                 reading = self._readings[queue_id] = _Reading(low if saved == NONE else min(max(saved, low), high))
             if reading is None:
                 continue
-            entries = self._broker.store.queue_entries(self.topic, queue_id, reading.position, PER_TURN)
-            if self._is_cold(f"notes of pops {queue_id}", [entry[:2] for entry in entries]):
+            entries = self._store.queue_entries(self.topic, queue_id, reading.position, PER_TURN)
+            if is_cold(f"notes of pops {queue_id}", [entry[:2] for entry in entries]):
                 continue  # what was acknowledged may be among these
             more = self._read(reading, entries) or more
-            self._revive(reading, queue_id)
+            self._revive(reading, queue_id, is_cold)
         return more
-
-    def _is_cold(self, walk: str, places: list[Place]) -> bool:
-        """Whether these have to be read from the disk first; a thread does, and `wake` is called then."""
-        return self.pages is not None and self.pages.wanted(walk, places, self.wake)
 
     def _read(self, reading: _Reading, entries: list[tuple[int, int, int]]) -> bool:
         for physical_offset, record_bytes, _ in entries:
-            message = self._broker.store.message_at(physical_offset, record_bytes)
+            message = self._store.message_at(physical_offset, record_bytes)
             if message is not None:
                 self._note(reading, message)
             reading.position += 1
@@ -123,16 +120,16 @@ class PopRevival:
                 "skipped record of a pop physical_offset=%d cause=%r", message.physical_offset, str(error)[:200]
             )
 
-    def _revive(self, reading: _Reading, queue_id: int) -> None:
-        now_ms = self._broker.clock.now_ms()
+    def _revive(self, reading: _Reading, queue_id: int, is_cold: IsCold) -> None:
+        now_ms = self._clock.now_ms()
         for name, checkpoint in list(reading.waiting.items()):
             if now_ms < checkpoint.due_ms + PATIENCE_MS:
                 continue
             left = sorted(checkpoint.offsets - reading.acked.get(name, set()))
-            if self._is_cold(f"popped {queue_id}", self._broker.popping.places(checkpoint.key, left)):
+            if is_cold(f"popped {queue_id}", self._popping.places(checkpoint.key, left)):
                 return
             for offset in left:
-                if not self._broker.popping.put_again(checkpoint.key, offset, checkpoint.popped_ms):
+                if not self._popping.put_again(checkpoint.key, offset, checkpoint.popped_ms):
                     return  # the store takes nothing now
                 checkpoint.offsets.discard(offset)
             del reading.waiting[name]
@@ -140,8 +137,8 @@ class PopRevival:
         done = min((it.position for it in reading.waiting.values()), default=reading.position)
         if not reading.waiting:
             reading.acked.clear()
-        if done != self._broker.offsets.query(GROUP, self.topic, queue_id):
-            self._broker.offsets.commit(GROUP, self.topic, queue_id, done, "revive")
+        if done != self._offsets.query(GROUP, self.topic, queue_id):
+            self._offsets.commit(GROUP, self.topic, queue_id, done, "revive")
 
 
 def _offset(number: Any) -> int:
@@ -149,9 +146,6 @@ def _offset(number: Any) -> int:
     if not 0 <= offset < 1 << 63:
         raise ValueError("an offset outside of 64 bits")
     return offset
-
-
-def _nothing() -> None: ...
 
 
 def _checkpoint(position: int, name: Name, record: dict[str, Any]) -> Checkpoint:

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import logging
 import random
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from cometmq.broker.entry import Entry
+from cometmq.broker.produce.context import ProduceContext
 from cometmq.broker.produce.send import check_topic
 from cometmq.errors import CallError, RequestError
 from cometmq.net.connection import Connection
@@ -27,54 +28,51 @@ from cometmq.wire.command import request as new_request
 from cometmq.wire.headers import PushReplyMessage, SendMessage
 from cometmq.wire.record.properties import Property, find, with_property
 
-if TYPE_CHECKING:
-    from cometmq.broker.server import Broker
-
 logger = logging.getLogger(__name__)
 
 PUSH_LIMIT_S: Final = 10.0
 PUSH_TIME: Final = "PUSH_REPLY_TIME"
 
 
-async def reply(broker: Broker, connection: Connection, request: Command) -> Command:
+async def reply(context: ProduceContext, connection: Connection, request: Command) -> Command:
     """Requests 324 and 325."""
     if request.code == Request.SEND_REPLY_MESSAGE:
         header = SendMessage.decode(request.ext)
     else:
         header = SendMessage.decode_v2(request.ext)
-    ext = dict(broker.send_ext)
+    ext = dict(context.marks.answer_ext)
     try:
-        topic = check_topic(broker, header)
+        topic = check_topic(context, header)
     except RequestError as error:
         return answer_to(request, error.code, error.remark, ext)
     if header.queue_id < 0:
         header.queue_id = random.randrange(topic.write_queue_nums or 1)  # noqa: S311 - spreads load, keeps no secret
-    header.properties = _with_region(broker, header.properties)
-    born_host = broker.host_of(connection)  # now: the connection may be gone after the push
-    failure = await _push(broker, connection, header, request.body)
+    header.properties = _with_region(context, header.properties)
+    born_host = context.born.of(connection)  # now: the connection may be gone after the push
+    failure = await _push(context, connection, header, request.body)
     if failure is None:
         ext.update(msgId="0", queueId=str(header.queue_id), queueOffset="0")
-    if broker.config.store_reply_messages and not await broker.settling.settle(header.topic):
-        ext.update(_store(broker, header, request.body, born_host))
+    if context.config().store_reply_messages and not await context.settling.settle(header.topic):
+        ext.update(_store(context, header, request.body, born_host))
     return answer_to(request, Response.SUCCESS if failure is None else Response.SYSTEM_ERROR, failure, ext)
 
 
-def _with_region(broker: Broker, properties: str) -> str:
-    for name, value in broker.send_ext.items():
+def _with_region(context: ProduceContext, properties: str) -> str:
+    for name, value in context.marks.answer_ext.items():
         properties = with_property(properties, name, value)
     return properties
 
 
-async def _push(broker: Broker, connection: Connection, header: SendMessage, body: bytes) -> str | None:
+async def _push(context: ProduceContext, connection: Connection, header: SendMessage, body: bytes) -> str | None:
     """Why the requester did not get the reply; None if it did."""
     client_id = find(header.properties, Property.REPLY_TO_CLIENT)
     if not client_id:
         return "reply message properties[REPLY_TO_CLIENT] is null"
-    link = broker.producers.find(client_id)
+    link = context.producers.find(client_id)
     if link is None:
         return f"push reply message fail, channel of <{client_id}> not found."
     assert isinstance(link, Connection), "only a real connection can be called"
-    now_ms = broker.clock.now_ms()
+    now_ms = context.clock.now_ms()
     pushed = PushReplyMessage(
         producer_group=header.producer_group,
         topic=header.topic,
@@ -85,7 +83,7 @@ async def _push(broker: Broker, connection: Connection, header: SendMessage, bod
         born_timestamp=header.born_timestamp,
         flag=header.flag,
         born_host=connection.peer_text,
-        store_host=broker.address,
+        store_host=context.own.address,
         store_timestamp=now_ms,
         properties=with_property(header.properties, PUSH_TIME, str(now_ms)),
         reconsume_times=header.reconsume_times,
@@ -100,7 +98,7 @@ async def _push(broker: Broker, connection: Connection, header: SendMessage, bod
     return None
 
 
-def _store(broker: Broker, header: SendMessage, body: bytes, born_host: bytes) -> dict[str, str]:
+def _store(context: ProduceContext, header: SendMessage, body: bytes, born_host: bytes) -> dict[str, str]:
     """Keep a copy; its ids, or nothing if the store refused it."""
     message = AppendRequest(
         header.topic,
@@ -114,19 +112,19 @@ def _store(broker: Broker, header: SendMessage, body: bytes, born_host: bytes) -
         reconsume_times=header.reconsume_times,
         wait=False,
     )
-    result = broker.put(message)
+    result = context.put(message)
     if result.status != PutStatus.OK:
         logger.warning("fail store reply topic=%s cause=%s", header.topic, PUT_STATUS_NAMES[result.status])
         return {}
-    broker.stats.put(message.topic, message.queue_id, result.count, result.record_bytes)
+    context.stats.put(message.topic, message.queue_id, result.count, result.record_bytes)
     return {
-        "msgId": broker.offset_id(result.physical_offset),
+        "msgId": context.own.offset_id(result.physical_offset),
         "queueId": str(header.queue_id),
         "queueOffset": str(result.queue_offset),
     }
 
 
-HANDLERS: Final[dict[int, Entry]] = {
-    Request.SEND_REPLY_MESSAGE: Entry(reply, "reply", "write"),
-    Request.SEND_REPLY_MESSAGE_V2: Entry(reply, "reply", "write"),
+HANDLERS: Final = {
+    Request.SEND_REPLY_MESSAGE: Entry(reply, "reply"),
+    Request.SEND_REPLY_MESSAGE_V2: Entry(reply, "reply"),
 }

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Final
 
 from cometmq import names
 from cometmq.broker import retries
-from cometmq.broker.delayed.timer_messages import recall_handle
 from cometmq.broker.entry import Entry
+from cometmq.broker.produce.context import ProduceContext
 from cometmq.broker.tables.system_topics import PERM_READ_WRITE
 from cometmq.broker.tables.topics import UNIT_SUBSCRIPTION_FLAG
 from cometmq.errors import RequestError, WireError
@@ -35,7 +35,6 @@ from cometmq.wire.record.properties import Property, find, with_property, withou
 from cometmq.wire.record.sysflag import INNER_BATCH, MULTI_TAGS
 
 if TYPE_CHECKING:
-    from cometmq.broker.server import Broker
     from cometmq.wire.bodies import TopicConfig
 
 UNIT_FLAG: Final = 1
@@ -66,28 +65,28 @@ STATUS_CODES: Final = {
 INNER_PRODUCERS: Final = "InnerProducerGroup_"
 
 
-def send_message(broker: Broker, connection: Connection, request: Command) -> Command | None:
+def send_message(context: ProduceContext, connection: Connection, request: Command) -> Command | None:
     """Requests 10, 310 and 320."""
     try:
         if request.code == Request.SEND_MESSAGE:
             header = SendMessage.decode(request.ext)
         else:
             header = SendMessage.decode_v2(request.ext)
-        return _send(broker, connection, request, header)
+        return _send(context, connection, request, header)
     except RequestError as error:
-        return _refuse(broker, request, error.code, error.remark)
+        return _refuse(context, request, error.code, error.remark)
     except WireError as error:
-        return _refuse(broker, request, Response.SYSTEM_ERROR, str(error))
+        return _refuse(context, request, Response.SYSTEM_ERROR, str(error))
     except Exception as error:
-        if broker.send_hooks:
-            broker.send_hooks.refused(request, Response.SYSTEM_ERROR, str(error))
+        if context.hooks:
+            context.hooks.refused(request, Response.SYSTEM_ERROR, str(error))
         raise
 
 
-def _send(broker: Broker, connection: Connection, request: Command, header: SendMessage) -> Command | None:
-    if broker.send_hooks:
-        broker.send_hooks.before(header, request)
-    config = check_topic(broker, header)
+def _send(context: ProduceContext, connection: Connection, request: Command, header: SendMessage) -> Command | None:
+    if context.hooks:
+        context.hooks.before(header, request)
+    config = check_topic(context, header)
     topic = header.topic
     queue_id = header.queue_id
     if queue_id < 0:
@@ -96,52 +95,52 @@ def _send(broker: Broker, connection: Connection, request: Command, header: Send
     if "POP_CK\x01" in properties:
         properties = without(properties, Property.POP_CK)
     batch = header.batch or request.code == Request.SEND_BATCH_MESSAGE
-    if broker.fences.table:
+    if context.fences.table:
         if not batch:
-            properties = broker.fences.passed(properties) if "CMQ_FENCE\x01" in properties else properties
+            properties = context.fences.passed(properties) if "CMQ_FENCE\x01" in properties else properties
         elif b"CMQ_FENCE\x01" in request.body:
-            request.body = broker.fences.passed_batch(request.body)
+            request.body = context.fences.passed_batch(request.body)
     if topic.startswith(names.RETRY_PREFIX):
         if batch:
             raise RequestError(Response.MESSAGE_ILLEGAL, f"a batch cannot be sent to the retry topic {topic}")
-        topic, queue_id, properties = _retry_or_dead_letter(broker, header, queue_id, properties, request.version)
+        topic, queue_id, properties = _retry_or_dead_letter(context, header, queue_id, properties, request.version)
     if not batch and "_SYS_MSG_PRIORITY_\x01" in properties:
         queue_id, properties = _by_priority(config, topic, queue_id, properties)
     if config.attributes and not batch:
         _check_keys(config, properties)
     unique_id = find(properties, Property.UNIQ_KEY)
     if unique_id is None:
-        unique_id = broker.unique_ids.next(broker.clock.now_ms())
+        unique_id = context.own.unique_ids.next(context.clock.now_ms())
         properties = f"UNIQ_KEY\x01{unique_id}\x02{properties}"
     message = AppendRequest(
         topic,
         queue_id,
         request.body,
-        _with_marks(broker, properties),
+        _with_marks(context, properties),
         flag=header.flag,
         sys_flag=header.sys_flag | MULTI_TAGS if config.topic_filter_type == MULTI_TAG else header.sys_flag,
         born_time_ms=header.born_timestamp,
-        born_host=broker.host_of(connection),
+        born_host=context.born.of(connection),
         reconsume_times=header.reconsume_times,
         # Most clients write WAIT=true into every message.
         wait="WAIT\x01false" not in properties or find(properties, Property.WAIT) != "false",
     )
-    half = not batch and "TRAN_MSG\x01" in properties and _is_half(broker, header, properties)
-    if (broker.topics.unsaved or broker.groups.unsaved) and _must_settle(broker, header, topic):
-        act = partial(_put_settled, broker, connection, request, message, queue_id, unique_id, batch, half)
-        broker.settling.park(act, len(request.body) + len(message.properties))
+    half = not batch and "TRAN_MSG\x01" in properties and _is_half(context, header, properties)
+    if (context.topics.unsaved or context.groups.unsaved) and _must_settle(context, header, topic):
+        act = partial(_put_settled, context, connection, request, message, queue_id, unique_id, batch, half)
+        context.settling.park(act, len(request.body) + len(message.properties))
         return None
-    return _put(broker, connection, request, message, queue_id, unique_id, batch, half)
+    return _put(context, connection, request, message, queue_id, unique_id, batch, half)
 
 
-def _must_settle(broker: Broker, header: SendMessage, topic: str) -> bool:
+def _must_settle(context: ProduceContext, header: SendMessage, topic: str) -> bool:
     """A retry topic is of use to its group only."""
     group = retries.group_of(header.topic) if header.topic.startswith(names.RETRY_PREFIX) else ""
-    return broker.settling.holds(topic, group)
+    return context.settling.holds(topic, group)
 
 
 def _put_settled(
-    broker: Broker,
+    context: ProduceContext,
     connection: Connection,
     request: Command,
     message: AppendRequest,
@@ -154,12 +153,12 @@ def _put_settled(
     """What is left to do when the tables are saved. `failure`: why they cannot be."""
     answer: Command | None
     try:
-        broker.settling.check(message.topic, failure)
-        answer = _put(broker, connection, request, message, queue_id, unique_id, batch, half)
+        context.settling.check(message.topic, failure)
+        answer = _put(context, connection, request, message, queue_id, unique_id, batch, half)
     except RequestError as error:
-        answer = _refuse(broker, request, error.code, error.remark)
+        answer = _refuse(context, request, error.code, error.remark)
     except Exception as error:
-        answer = _refuse(broker, request, Response.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
+        answer = _refuse(context, request, Response.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
         connection.answer(request, answer)
         raise
     if answer is not None:
@@ -167,7 +166,7 @@ def _put_settled(
 
 
 def _put(
-    broker: Broker,
+    context: ProduceContext,
     connection: Connection,
     request: Command,
     message: AppendRequest,
@@ -178,26 +177,26 @@ def _put(
 ) -> Command | None:
     """Into the log. The answer, unless disk or replicas have to keep a promise first."""
     if batch:
-        result = broker.put_batch(message)
+        result = context.store.put_batch(message)
     elif half:
-        result = broker.transactions.put_half(message)
+        result = context.put_half(message)
     else:
-        result = broker.put(message)
-    if broker.must_wait and broker.store.put_waiting(
-        message, result, partial(_answer_later, broker, connection, request, message, queue_id, unique_id, result)
+        result = context.put(message)
+    if context.store.must_wait and context.store.put_waiting(
+        message, result, partial(_answer_later, context, connection, request, message, queue_id, unique_id, result)
     ):
         return None
-    return _answer(broker, request, message, queue_id, unique_id, result, result.status)
+    return _answer(context, request, message, queue_id, unique_id, result, result.status)
 
 
-def _with_marks(broker: Broker, properties: str) -> str:
+def _with_marks(context: ProduceContext, properties: str) -> str:
     """Where the message came in: region, trace switch and cluster. One that came here before has them already."""
     if "MSG_REGION\x01" in properties:
         for name in (Property.MSG_REGION, Property.TRACE_ON, Property.CLUSTER):
             properties = without(properties, name)
     if properties.endswith("\x02"):
-        return properties + broker.added_properties
-    return f"{properties}\x02{broker.added_properties}" if properties else broker.added_properties
+        return properties + context.marks.properties
+    return f"{properties}\x02{context.marks.properties}" if properties else context.marks.properties
 
 
 def _by_priority(config: TopicConfig, topic: str, queue_id: int, properties: str) -> tuple[int, str]:
@@ -226,30 +225,30 @@ def _check_keys(config: TopicConfig, properties: str) -> None:
         )
 
 
-def _is_half(broker: Broker, header: SendMessage, properties: str) -> bool:
+def _is_half(context: ProduceContext, header: SendMessage, properties: str) -> bool:
     """The first part of a transaction; a delayed copy for another try no longer is."""
     if (find(properties, Property.TRAN_MSG) or "").lower() != "true":
         return False
-    return not (header.reconsume_times > 0 and broker.delays.level_of(properties) > 0)
+    return not (header.reconsume_times > 0 and context.delay_level_of(properties) > 0)
 
 
-def _refuse(broker: Broker, request: Command, code: int, remark: str) -> Command:
-    if broker.send_hooks:
-        broker.send_hooks.refused(request, code, remark)
-    return reply(request, code, remark, dict(broker.send_ext))
+def _refuse(context: ProduceContext, request: Command, code: int, remark: str) -> Command:
+    if context.hooks:
+        context.hooks.refused(request, code, remark)
+    return reply(request, code, remark, dict(context.marks.answer_ext))
 
 
-def check_topic(broker: Broker, header: SendMessage) -> TopicConfig:
+def check_topic(context: ProduceContext, header: SendMessage) -> TopicConfig:
     """The configuration of the topic that may be sent to, made on demand; RequestError says why not."""
-    settings = broker.config
-    if settings.start_accept_send_ms and broker.clock.now_ms() < settings.start_accept_send_ms:
+    settings = context.config()
+    if settings.start_accept_send_ms and context.clock.now_ms() < settings.start_accept_send_ms:
         raise RequestError(
             Response.SYSTEM_ERROR,
             f"broker {settings.broker_name} takes messages from {settings.start_accept_send_ms} on "
             "(startAcceptSendRequestTimeStamp, ms since 1970)",
         )
     topic = header.topic
-    config = broker.topics.get(topic)
+    config = context.topics.get(topic)
     if config is None:
         fault = names.topic_fault(topic)
         if fault:
@@ -259,10 +258,10 @@ def check_topic(broker: Broker, header: SendMessage) -> TopicConfig:
             Response.NO_PERMISSION,
             f"broker {settings.broker_name} is not writable (brokerPermission), and {topic} is an ordered topic",
         )
-    if names.takes_no_sends(topic) and not _is_from_broker(broker, header):
+    if names.takes_no_sends(topic) and not _is_from_broker(context, header):
         raise RequestError(Response.NO_PERMISSION, f"sending to the system topic {topic} is forbidden")
     if config is None:
-        config = _create_topic(broker, header)
+        config = _create_topic(context, header)
     if header.queue_id >= max(config.read_queue_nums, config.write_queue_nums):
         raise RequestError(
             Response.INVALID_PARAMETER,
@@ -272,52 +271,52 @@ def check_topic(broker: Broker, header: SendMessage) -> TopicConfig:
     return config
 
 
-def _is_from_broker(broker: Broker, header: SendMessage) -> bool:
+def _is_from_broker(context: ProduceContext, header: SendMessage) -> bool:
     """A replica of RocketMQ that acts as the master of its group keeps its books of pops at another broker. Groups that
     have no such replica (enableRemoteEscape=false) take nothing of the kind."""
     is_of_pops = header.topic.startswith(f"{names.SYSTEM_PREFIX}REVIVE_LOG_")
-    return is_of_pops and broker.config.remote_escape_enabled and header.producer_group.startswith(INNER_PRODUCERS)
+    return is_of_pops and context.config().remote_escape_enabled and header.producer_group.startswith(INNER_PRODUCERS)
 
 
-def _create_topic(broker: Broker, header: SendMessage) -> TopicConfig:
+def _create_topic(context: ProduceContext, header: SendMessage) -> TopicConfig:
     topic = header.topic
     if topic.startswith(names.RETRY_PREFIX):
         retry_flag = UNIT_SUBSCRIPTION_FLAG if header.unit_mode else 0
-        return broker.topics.create_in_send_back(topic, 1, PERM_READ_WRITE, sys_flag=retry_flag)
+        return context.topics.create_in_send_back(topic, 1, PERM_READ_WRITE, sys_flag=retry_flag)
     sys_flag = UNIT_FLAG if header.unit_mode else 0
-    config = broker.topics.create_in_send(topic, header.default_topic, header.default_topic_queue_nums, sys_flag)
+    config = context.topics.create_in_send(topic, header.default_topic, header.default_topic_queue_nums, sys_flag)
     if config is None:
         raise RequestError(
             Response.TOPIC_NOT_EXIST,
-            f"topic {topic} does not exist on broker {broker.config.broker_name} and is not made on demand from "
+            f"topic {topic} does not exist on broker {context.config().broker_name} and is not made on demand from "
             f"{header.default_topic}: create it, or set autoCreateTopicEnable=true",
         )
     return config
 
 
 def _retry_or_dead_letter(
-    broker: Broker, header: SendMessage, queue_id: int, properties: str, version: int
+    context: ProduceContext, header: SendMessage, queue_id: int, properties: str, version: int
 ) -> tuple[str, int, str]:
     """Where a message that a consumer sends to its retry topic goes: topic, queue, properties."""
     name = retries.group_of(header.topic)
-    group = broker.groups.find(name)
+    group = context.groups.find(name)
     if group is None:
         raise RequestError(
             Response.SUBSCRIPTION_GROUP_NOT_EXIST,
             f"consumer group {name} does not exist: create it, or set autoCreateSubscriptionGroup=true",
         )
     limit = retries.limit_of(group, version, header.max_reconsume_times)
-    locked = broker.queue_locks.any_lock_alive(name, broker.uptime_ms())
+    locked = context.holds_locks(name)
     target = retries.sent_to_retry_topic(name, header.reconsume_times, limit, locked)
     if target is None:
         return header.topic, queue_id, properties
-    broker.topics.create_in_send_back(target.topic, target.queues, PERM_READ_WRITE)
-    broker.stats.dead_letter(name, header.topic)
+    context.topics.create_in_send_back(target.topic, target.queues, PERM_READ_WRITE)
+    context.stats.dead_letter(name, header.topic)
     return target.topic, 0, with_property(properties, Property.DELAY, retries.NO_DELAY)
 
 
 def _answer_later(
-    broker: Broker,
+    context: ProduceContext,
     connection: Connection,
     request: Command,
     message: AppendRequest,
@@ -326,11 +325,11 @@ def _answer_later(
     result: PutResult,
     status: int,
 ) -> None:
-    connection.answer(request, _answer(broker, request, message, queue_id, unique_id, result, status))
+    connection.answer(request, _answer(context, request, message, queue_id, unique_id, result, status))
 
 
 def _answer(
-    broker: Broker,
+    context: ProduceContext,
     request: Command,
     message: AppendRequest,
     queue_id: int,
@@ -340,11 +339,11 @@ def _answer(
 ) -> Command:
     code = STATUS_CODES.get(status, Response.SYSTEM_ERROR)
     if status not in STORED:
-        return _refuse(broker, request, code, _remark(broker, status, result))
-    broker.stats.put(message.topic, message.queue_id, result.count, result.record_bytes)
-    ids = broker.offset_ids(result)
-    if broker.send_hooks:
-        broker.send_hooks.stored(request, code, queue_id, ids, result)
+        return _refuse(context, request, code, _remark(context, status, result))
+    context.stats.put(message.topic, message.queue_id, result.count, result.record_bytes)
+    ids = context.own.offset_ids(result)
+    if context.hooks:
+        context.hooks.stored(request, code, queue_id, ids, result)
     ext = {
         "queueId": str(queue_id),
         "transactionId": unique_id,
@@ -355,24 +354,24 @@ def _answer(
         # A producer then takes the id of the batch for the id of what it sent.
         ext["batchUniqId"] = unique_id
     if message.topic == names.TIMER_TOPIC:
-        handle = recall_handle(message, broker.config.broker_name, unique_id)
+        handle = context.recall_handle(message, context.config().broker_name, unique_id)
         if handle is not None:
             ext["recallHandle"] = handle
-    ext.update(broker.send_ext)
+    ext.update(context.marks.answer_ext)
     return reply(request, code, None if status == PutStatus.OK else PUT_STATUS_NAMES[status], ext)
 
 
-def _remark(broker: Broker, status: int, result: PutResult) -> str:
+def _remark(context: ProduceContext, status: int, result: PutResult) -> str:
     if status == PutStatus.SERVICE_NOT_AVAILABLE:
         # One that waited for the disk was taken, so its result does not say why.
-        return f"{result.remark or broker.store.flags.refusal()}; {broker.disk_use_text()}"
+        return f"{result.remark or context.store.flags.refusal()}; {context.store.disk_use()}"
     if status == PutStatus.OS_PAGE_CACHE_BUSY:
         return f"[PC_SYNCHRONIZED]{result.remark}"
     return result.remark or PUT_STATUS_NAMES[status]
 
 
 HANDLERS: Final = {
-    Request.SEND_MESSAGE: Entry(send_message, "send", "write"),
-    Request.SEND_MESSAGE_V2: Entry(send_message, "send", "write"),
-    Request.SEND_BATCH_MESSAGE: Entry(send_message, "send", "write"),
+    Request.SEND_MESSAGE: Entry(send_message, "send"),
+    Request.SEND_MESSAGE_V2: Entry(send_message, "send"),
+    Request.SEND_BATCH_MESSAGE: Entry(send_message, "send"),
 }

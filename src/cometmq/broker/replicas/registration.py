@@ -68,12 +68,19 @@ class Registration:
     """`address` is how others reach this broker; replicas reach it at `ha_port`."""
 
     def __init__(
-        self, config: Callable[[], BrokerConfig], topics: Topics, client: Client, clock: Clock, ha_port: int
+        self,
+        config: Callable[[], BrokerConfig],
+        topics: Topics,
+        client: Client,
+        clock: Clock,
+        ha_port: int,
+        *,
+        is_isolated: bool = False,
     ) -> None:
         self.address: str = ""
         self.sent: int = 0
-        self.is_isolated: bool = False
-        self.on_master: OnMaster = _ignore
+        self.is_isolated: bool = is_isolated
+        self._listeners: list[OnMaster] = []
         self._config = config
         self._topics = topics
         self._client = client
@@ -83,6 +90,9 @@ class Registration:
         self._from_s: float = 0.0
         self._turns: dict[str, Turn] = {}
         self._stopped: bool = False
+
+    def subscribe(self, listener: OnMaster) -> None:
+        self._listeners.append(listener)
 
     @property
     def name_servers(self) -> list[str]:
@@ -213,7 +223,8 @@ class Registration:
             logger.warning("refused registration name_server=%s code=%d cause=%s", server, answer.code, answer.remark)
             return False
         told_back = RegisterBrokerResponse.decode(answer.ext)
-        self.on_master(told_back.master_addr or None, told_back.ha_server_addr or None)
+        for listener in self._listeners:
+            listener(told_back.master_addr or None, told_back.ha_server_addr or None)
         if answer.body and topics is None:
             self._topics.set_ordered(KVTable.decode(answer.body).table)
         return True
@@ -235,5 +246,3 @@ class Registration:
         except CometError as error:
             logger.warning("fail unregistration name_server=%s cause=%s", server, error)
 
-
-def _ignore(_master: str | None, _ha_address: str | None) -> None: ...

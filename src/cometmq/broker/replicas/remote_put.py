@@ -16,24 +16,25 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
-from cometmq.broker.transactions.half import Half
+from cometmq.broker.config import BrokerConfig
+from cometmq.broker.replicas.cluster_routes import ClusterRoutes
+from cometmq.clock import Clock
 from cometmq.errors import CometError, RequestError
 from cometmq.names import TIMER_TOPIC
+from cometmq.net.client import Client
 from cometmq.rate_limited_log import ThinnedLog
 from cometmq.store.log.append import AppendRequest
 from cometmq.store.results import PutResult, PutStatus
+from cometmq.store.store import Store
 from cometmq.wire.bodies import TopicRoute
 from cometmq.wire.codes import MASTER_ID, Request, Response
 from cometmq.wire.command import request as new_request
 from cometmq.wire.headers import SendMessage
 from cometmq.wire.record.message import StoredMessage
 from cometmq.wire.record.properties import Property, find, with_property, without
-from cometmq.wire.record.sysflag import TRANSACTION_PREPARED, with_transaction
-
-if TYPE_CHECKING:
-    from cometmq.broker.server import Broker
 
 logger = logging.getLogger(__name__)
 
@@ -55,24 +56,35 @@ KEPT_BY: Final = (
     Property.REAL_TOPIC,
     Property.REAL_QID,
 )
-OF_CHECKS: Final = (Property.TRANSACTION_CHECK_TIMES, Property.TRAN_PREPARED_QUEUE_OFFSET)
 
 Key = tuple[str, str, int, bytes]
 
 
-class Escape:
+class RemotePut:
     """Has what delivery of delays needs of a store; all but `put` is the store's."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(
+        self,
+        config: Callable[[], BrokerConfig],
+        clock: Clock,
+        store: Store,
+        client: Client,
+        routes: ClusterRoutes,
+        resume: Callable[[], object],
+    ) -> None:
         self.sent: int = 0
-        self._broker = broker
+        self._config = config
+        self._store = store
+        self._client = client
+        self._routes = routes
+        self._resume = resume
         self._sending: dict[Key, asyncio.Task[None]] = {}
         self._done: dict[Key, PutResult] = {}
-        self._failures = ThinnedLog(logger, broker.clock)
+        self._failures = ThinnedLog(logger, clock)
 
     def put(self, request: AppendRequest) -> PutResult:
         """SERVICE_NOT_AVAILABLE: not yet, try again."""
-        if not self._broker.config.remote_escape_enabled:
+        if not self._config().remote_escape_enabled:
             return _not_yet("this broker acts for its master, and enableRemoteEscape=false")
         unique_id = find(request.properties, Property.UNIQ_KEY) or ""
         key = (request.topic, unique_id, request.born_time_ms, request.body or b"")
@@ -82,14 +94,6 @@ class Escape:
         if key not in self._sending:
             self._sending[key] = asyncio.get_running_loop().create_task(self._send(key, _freed(request)))
         return _not_yet("is being sent to another broker")
-
-    def put_half(self, half: Half) -> bool:
-        """Let another broker find out what becomes of it. False: not yet, try again."""
-        request = half.committed()
-        for name in OF_CHECKS:
-            request.properties = without(request.properties, name)
-        request.sys_flag = with_transaction(request.sys_flag, TRANSACTION_PREPARED)
-        return self.put(request).status != PutStatus.SERVICE_NOT_AVAILABLE
 
     async def stop(self) -> None:
         tasks = list(self._sending.values())
@@ -102,16 +106,16 @@ class Escape:
     # Reading
 
     def queue_bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
-        return self._broker.store.queue_bounds(topic, queue_id)
+        return self._store.queue_bounds(topic, queue_id)
 
     def queue_entries(self, topic: str, queue_id: int, offset: int, count: int) -> list[tuple[int, int, int]]:
-        return self._broker.store.queue_entries(topic, queue_id, offset, count)
+        return self._store.queue_entries(topic, queue_id, offset, count)
 
     def extended_tag_code(self, topic: str, queue_id: int, address: int) -> int | None:
-        return self._broker.store.extended_tag_code(topic, queue_id, address)
+        return self._store.extended_tag_code(topic, queue_id, address)
 
     def message_at(self, physical_offset: int, record_bytes: int | None) -> StoredMessage | None:
-        return self._broker.store.message_at(physical_offset, record_bytes)
+        return self._store.message_at(physical_offset, record_bytes)
 
     # Sending
 
@@ -120,12 +124,12 @@ class Escape:
             self._done[key] = await self._send_to_any(request)
             self.sent += 1
         except CometError as error:
-            self._broker.cluster_routes.forget(request.topic)
+            self._routes.forget(request.topic)
             self._failures.warning("fail to escape topic=%s cause=%s", request.topic, error)
         finally:
             del self._sending[key]
         if key in self._done:
-            self._broker.duties.resume()
+            self._resume()
 
     async def _send_to_any(self, request: AppendRequest) -> PutResult:
         address, queue_id = random.choice(await self._places(request.topic))  # noqa: S311 - spreads load
@@ -142,7 +146,7 @@ class Escape:
             request.reconsume_times,
         )
         command = new_request(Request.SEND_MESSAGE_V2, header.encode_v2(), request.body or b"")
-        answer = await self._broker.client.call(address, command, SEND_S)
+        answer = await self._client.call(address, command, SEND_S)
         if answer.code == Response.MESSAGE_ILLEGAL:
             return PutResult(PutStatus.MESSAGE_ILLEGAL, remark=answer.remark or "")
         if answer.code not in STORED:
@@ -151,8 +155,8 @@ class Escape:
 
     async def _places(self, topic: str) -> list[tuple[str, int]]:
         """(address, queue id) of every queue of other masters; RequestError if there is none."""
-        route = await self._broker.cluster_routes.find(topic)
-        places = _places(route, self._broker.config.broker_name)
+        route = await self._routes.find(topic)
+        places = _places(route, self._config().broker_name)
         if not places:
             raise RequestError(Response.TOPIC_NOT_EXIST, f"no other broker takes messages of {topic}")
         return places

@@ -27,12 +27,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
+from cometmq.broker.config import BrokerConfig
+from cometmq.broker.hosts import OwnAddress
 from cometmq.broker.periodic import Periods
-from cometmq.broker.replicas.table_sync import CALL_S
+from cometmq.broker.replicas.leader_tasks import LeaderTasks
+from cometmq.broker.replicas.registration import Registration
+from cometmq.broker.replicas.replication import Replication
+from cometmq.broker.replicas.table_sync import CALL_S, TableSync
+from cometmq.broker.tables.files import DELAYS, OFFSETS, TIMER_COUNTS
+from cometmq.broker.tables.tables import Tables
+from cometmq.clock import Clock
 from cometmq.errors import CometError, RequestError
+from cometmq.net.client import Client
 from cometmq.rate_limited_log import ThinnedLog
+from cometmq.store.store import Store
 from cometmq.store.timers import following as timerfollowing
 from cometmq.store.timers.progress import TimerProgress
 from cometmq.wire.bodies import (
@@ -46,9 +57,6 @@ from cometmq.wire.codes import MASTER_ID, Request, Response
 from cometmq.wire.command import request as new_request
 from cometmq.wire.headers import BrokerHeartbeat, ExchangeHaInfo, GetBrokerMemberGroup, NotifyMinBrokerIdChange
 
-if TYPE_CHECKING:
-    from cometmq.broker.server import Broker
-
 logger = logging.getLogger(__name__)
 
 RETRY_S: Final = 1.0
@@ -60,55 +68,86 @@ LINK_S: Final = 5.0
 LOOK_S: Final = 0.05
 
 
-class Membership:
+def starts_isolated(config: BrokerConfig) -> bool:
+    """Whether a broker may not be known to name servers before it has come online."""
+    return config.acting_master_enabled and config.total_replicas > 1 and not config.skip_pre_online
+
+
+class ReplicaGroup:
     """`id_min`: the smallest id alive in the group, 0 until somebody says otherwise. `alive`: how many there are."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(
+        self,
+        config: Callable[[], BrokerConfig],
+        clock: Clock,
+        own: OwnAddress,
+        store: Store,
+        tables: Tables,
+        client: Client,
+        registration: Registration,
+        replication: Replication,
+        table_sync: TableSync,
+        leader_tasks: LeaderTasks,
+    ) -> None:
         self.id_min: int = MASTER_ID
         self.alive: int = 1
-        self._broker = broker
-        self._periods = Periods(broker.clock)
+        self._config = config
+        self._clock = clock
+        self._own = own
+        self._store = store
+        self._is_replica = store.options.is_slave
+        self._tables = tables
+        self._client = client
+        self._registration = registration
+        self._replication = replication
+        self._table_sync = table_sync
+        self._leader_tasks = leader_tasks
+        self._listeners: list[Callable[[], object]] = []
+        self._periods = Periods(clock)
         self._address_min: str | None = None
         self._is_settled: bool = True
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._turn = asyncio.Lock()
-        self._log_failures = ThinnedLog(logger, broker.clock)
+        self._log_failures = ThinnedLog(logger, clock)
+        registration.subscribe(self.registered)
+
+    def subscribe(self, listener: Callable[[], object]) -> None:
+        """Told when there is a master that readers should go to."""
+        self._listeners.append(listener)
 
     @property
     def is_acting(self) -> bool:
         """A replica that does what the master would."""
-        return self._broker.is_replica and self._broker.duties.is_on
+        return self._is_replica and self._leader_tasks.is_on
 
-    @property
-    def starts_isolated(self) -> bool:
-        config = self._broker.config
-        return config.acting_master_enabled and config.total_replicas > 1 and not config.skip_pre_online
-
-    @property
-    def is_master_alive(self) -> bool:
-        if self._broker.config.acting_master_enabled:
+    def sees_master(self) -> bool:
+        if self._config().acting_master_enabled:
             return self.id_min == MASTER_ID
         if self._links_up() > 0:
             return True
-        following = self._broker.following
-        return following.master is not None and self._broker.clock.monotonic() - following.heard_s < SILENT_S
+        following = self._table_sync
+        return following.master is not None and self._clock.monotonic() - following.heard_s < SILENT_S
 
     def registered(self, master: str | None, ha_address: str | None) -> None:
         """What a name server says to a replica that registers."""
-        if not self._broker.is_replica:
+        if not self._is_replica:
             return
         if ha_address is not None:
-            self._broker.replication.follow(ha_address)
+            self._replication.follow(ha_address)
         if master is not None:
             self._found_master(master)
         elif self._links_up() == 0:  # not every name server need know the master
-            self._broker.following.follow(None)
+            self._table_sync.follow(None)
 
     def _found_master(self, address: str) -> None:
-        was_alive = self.is_master_alive
-        self._broker.following.follow(address)
+        was_alive = self.sees_master()
+        self._table_sync.follow(address)
         if not was_alive:
-            self._broker.longpoll.wake_all()  # to be sent there
+            self._send_readers_there()
+
+    def _send_readers_there(self) -> None:
+        for listener in self._listeners:
+            listener()
 
     async def _seek(self) -> None:
         """The master of a replica that gets no log."""
@@ -118,17 +157,17 @@ class Membership:
         if members is not None and MASTER_ID in members:
             await self._follow(members[MASTER_ID], None)
         elif members is not None:
-            self._broker.following.follow(None)
+            self._table_sync.follow(None)
 
     # By the clock
 
     def start(self) -> None:
-        config = self._broker.config
+        config = self._config()
         if not config.acting_master_enabled:
-            if self._broker.is_replica:
+            if self._is_replica:
                 self._periods.every("seek", lambda: SEEK_S, lambda: self._begin("seek"), SEEK_S)
             return
-        self._broker.replication.act_as_masters(lambda: self.alive)
+        self._replication.act_as_masters(lambda: self.alive)
 
         def beat_s() -> float:
             return config.heartbeat_interval_ms / 1000
@@ -138,7 +177,7 @@ class Membership:
 
         self._periods.every("heartbeat", beat_s, lambda: self._begin("heartbeat"), 1.0)
         self._periods.every("members", sync_s, lambda: self._begin("members"), 1.0)
-        if self._broker.nameservers.is_isolated:
+        if self._registration.is_isolated:
             self._periods.every("online", lambda: RETRY_S, lambda: self._begin("online"), 0.0)
 
     async def stop(self) -> None:
@@ -157,22 +196,22 @@ class Membership:
             task.add_done_callback(lambda _: self._tasks.pop(name, None))
 
     async def _beat(self) -> None:
-        config = self._broker.config
+        config = self._config()
         header = BrokerHeartbeat(
             cluster_name=config.cluster_name,
-            broker_addr=self._broker.address,
+            broker_addr=self._own.address,
             broker_name=config.broker_name,
             broker_id=config.broker_id,
             heartbeat_timeout_ms=config.not_active_timeout_ms,
         )
         limit_s = config.not_active_timeout_ms / 1000
-        servers = self._broker.nameservers.name_servers
+        servers = self._registration.name_servers
         await asyncio.gather(*(self._beat_at(server, header, limit_s) for server in servers))
 
     async def _beat_at(self, server: str, header: BrokerHeartbeat, limit_s: float) -> None:
         command = new_request(Request.BROKER_HEARTBEAT, header.encode(), oneway=True)
         try:
-            await self._broker.client.send_oneway(server, command, limit_s)
+            await self._client.send_oneway(server, command, limit_s)
         except CometError as error:
             self._log_failures.warning("fail heartbeat name_server=%s cause=%s", server, error)
 
@@ -180,18 +219,18 @@ class Membership:
         members = await self.members()
         if not members:
             return
-        self.alive = len(members | {self._broker.config.broker_id: ""})
-        if not self._broker.nameservers.is_isolated:
+        self.alive = len(members | {self._config().broker_id: ""})
+        if not self._registration.is_isolated:
             first = min(members)
             await self.heard(first, members[first], None)
 
     async def members(self) -> dict[int, str] | None:
         """Addresses by id, as the first name server that answers has them; None if none does."""
-        config = self._broker.config
+        config = self._config()
         header = GetBrokerMemberGroup(config.cluster_name, config.broker_name)
-        for server in self._broker.nameservers.name_servers:
+        for server in self._registration.name_servers:
             try:
-                answer = await self._broker.client.call(
+                answer = await self._client.call(
                     server, new_request(Request.GET_BROKER_MEMBER_GROUP, header.encode()), CALL_S
                 )
                 if answer.code == Response.SUCCESS:
@@ -206,14 +245,14 @@ class Membership:
     def told(self, notice: NotifyMinBrokerIdChange) -> None:
         """A name server says so, sooner than the next look."""
         id_min, address = notice.min_broker_id, notice.min_broker_addr
-        if id_min is not None and address and not self._broker.nameservers.is_isolated and "notice" not in self._tasks:
+        if id_min is not None and address and not self._registration.is_isolated and "notice" not in self._tasks:
             task = asyncio.get_running_loop().create_task(self.heard(id_min, address, notice.ha_broker_addr))
             self._tasks["notice"] = task
             task.add_done_callback(lambda _: self._tasks.pop("notice", None))
 
     async def heard(self, id_min: int, address: str, ha_address: str | None) -> None:
         """The smallest id alive is this one. Only replicas care: a master is the smallest where it is."""
-        config = self._broker.config
+        config = self._config()
         if not config.acting_master_enabled or config.broker_id == MASTER_ID:
             return
         async with self._turn:
@@ -232,50 +271,49 @@ class Membership:
         if id_min == MASTER_ID:
             await self._resign()
             await self._follow(address, ha_address)
-            self._broker.longpoll.wake_all()
+            self._send_readers_there()
         else:
             self._leave_master()
-            await (self._act() if id_min == self._broker.config.broker_id else self._resign())
+            await (self._act() if id_min == self._config().broker_id else self._resign())
 
     def _leave_master(self) -> None:
-        self._broker.following.follow(None)
-        self._broker.replication.follow(None)
+        self._table_sync.follow(None)
+        self._replication.follow(None)
 
     async def _follow(self, address: str, ha_address: str | None) -> None:
         if ha_address is None:
             ha_address = await self._ask_ha_address(address)
         self._found_master(address)
         if ha_address is not None:
-            self._broker.replication.follow(ha_address)
+            self._replication.follow(ha_address)
 
     async def _ask_ha_address(self, master: str) -> str | None:
         try:
-            answer = await self._broker.following.call(master, Request.EXCHANGE_BROKER_HA_INFO)
+            answer = await self._table_sync.call(master, Request.EXCHANGE_BROKER_HA_INFO)
         except CometError as error:
             logger.warning("fail to ask for address of the log master=%s cause=%s", master, error)
             return None
         return ExchangeHaInfo.decode(answer.ext).master_ha_address
 
     async def _act(self) -> None:
-        broker = self._broker
-        if not broker.duties.is_on:
-            await broker.following.stop()
-            logger.warning("act as master name=%s id=%d", broker.config.broker_name, broker.config.broker_id)
-            broker.duties.start()
+        if not self._leader_tasks.is_on:
+            await self._table_sync.stop()
+            logger.warning("act as master name=%s id=%d", self._config().broker_name, self._config().broker_id)
+            self._leader_tasks.start()
 
     async def _resign(self) -> None:
-        if self._broker.duties.is_on:
-            logger.warning("act as master no longer name=%s", self._broker.config.broker_name)
-            await self._broker.duties.stop()
-            timerfollowing.forget_own(self._broker.disk, self._broker.store.options)
-            self._broker.following.start()
+        if self._leader_tasks.is_on:
+            logger.warning("act as master no longer name=%s", self._config().broker_name)
+            await self._leader_tasks.stop()
+            timerfollowing.forget_own(self._store.disk, self._store.options)
+            self._table_sync.start()
 
     def master_told(self, info: ExchangeHaInfo) -> None:
         """A master that comes online says where its log is. Who has a master believes nobody else."""
-        if not (self._broker.is_replica and self._broker.config.acting_master_enabled and info.master_ha_address):
+        if not (self._is_replica and self._config().acting_master_enabled and info.master_ha_address):
             return
         if self._links_up() == 0:
-            self._broker.replication.follow(info.master_ha_address)
+            self._replication.follow(info.master_ha_address)
         else:
             logger.warning("kept master, not following address=%s", info.master_ha_address)
 
@@ -289,7 +327,7 @@ class Membership:
             self._log_failures.warning("not online yet cause=%s", error)
 
     async def _come_online(self) -> bool:
-        config = self._broker.config
+        config = self._config()
         members = await self.members()
         if members is None:
             return False
@@ -298,18 +336,17 @@ class Membership:
             await self._prepare_master(others)
         elif MASTER_ID in others:
             await self._prepare_replica(others[MASTER_ID])
-        first = min(members | {config.broker_id: self._broker.address})
+        first = min(members | {config.broker_id: self._own.address})
         logger.info("come online name=%s id=%d members=%s", config.broker_name, config.broker_id, sorted(members))
         if first == config.broker_id == MASTER_ID:
-            self._broker.duties.start()
-        await self._broker.nameservers.join()
+            self._leader_tasks.start()
+        await self._registration.join()
         return True
 
     async def _prepare_master(self, replicas: dict[int, str]) -> None:
-        broker = self._broker
-        info = ExchangeHaInfo(broker.nameservers.ha_address, broker.store.log.max_offset, broker.address)
+        info = ExchangeHaInfo(self._registration.ha_address, self._store.log.max_offset, self._own.address)
         for address in replicas.values():
-            await broker.following.call(address, Request.EXCHANGE_BROKER_HA_INFO, info.encode())
+            await self._table_sync.call(address, Request.EXCHANGE_BROKER_HA_INFO, info.encode())
         await self._await_links(len(replicas))
         await self._take_over_from(replicas[min(replicas)])
 
@@ -328,7 +365,7 @@ class Membership:
 
     def _links_up(self) -> int:
         """Connections over which the log goes, from the master or to replicas that have said where they are."""
-        replication = self._broker.replication
+        replication = self._replication
         if replication.follower is not None:
             return int(replication.follower.is_connected)
         links = replication.listener.master.links if replication.listener is not None else []
@@ -336,23 +373,23 @@ class Membership:
 
     async def _take_over_from(self, replica: str) -> None:
         """What the replica that acted has gone on with."""
-        broker, call = self._broker, self._broker.following.call
+        call, tables = self._table_sync.call, self._tables
         offsets = ConsumerOffsetTable.decode((await call(replica, Request.GET_ALL_CONSUMER_OFFSET)).body)
-        if _is_newer(offsets.data_version, broker.offsets.data_version):
-            broker.offsets.follow(offsets)
-            broker.save_soon("consumerOffset.json")
+        if _is_newer(offsets.data_version, tables.offsets.data_version):
+            tables.offsets.follow(offsets)
+            tables.files.save_soon(OFFSETS)
         delays = DelayOffsetTable.decode((await call(replica, Request.GET_ALL_DELAY_OFFSET)).body)
-        if _is_newer(delays.data_version, broker.delays.version):
-            broker.delays.follow(delays)
-            broker.save_soon("delayOffset.json")
-        if not broker.config.timer_wheel_enabled:
+        if _is_newer(delays.data_version, tables.delays.version):
+            tables.delays.follow(delays)
+            tables.files.save_soon(DELAYS)
+        if not self._config().timer_wheel_enabled:
             return
         progress = TimerProgress.unpacked((await call(replica, Request.GET_TIMER_CHECK_POINT)).body)
-        await asyncio.to_thread(timerfollowing.take_over, broker.disk, broker.store.options, progress)
+        await asyncio.to_thread(timerfollowing.take_over, self._store.disk, self._store.options, progress)
         counts = TimerCounts.decode((await call(replica, Request.GET_TIMER_METRICS)).body)
-        if _is_newer(counts.data_version, broker.timers.counts.version):
-            broker.timers.counts.follow(counts)
-            broker.save_soon("timermetrics")
+        if _is_newer(counts.data_version, tables.timer_counts.version):
+            tables.timer_counts.follow(counts)
+            tables.files.save_soon(TIMER_COUNTS)
 
 
 def _is_newer(theirs: DataVersion, ours: DataVersion) -> bool:

@@ -17,7 +17,7 @@ from typing import Final
 from cometmq.clock import Clock
 from cometmq.errors import StoreError
 from cometmq.store.background import Background
-from cometmq.store.options import StoreOptions
+from cometmq.store.options import SYNC_MASTER
 from cometmq.store.replication.follower import Follower
 from cometmq.store.replication.links import Link
 from cometmq.store.replication.listener import Listener
@@ -26,34 +26,29 @@ from cometmq.wire.bodies import HaClientInfo, HaConnectionInfo, HaStatus
 
 logger = logging.getLogger(__name__)
 
-HA_PORT_ABOVE: Final = 1
-SYNC_MASTER: Final = "SYNC_MASTER"
 # A master that stops gives its replicas so long to take what they do not have yet.
 LAST_BYTES_S: Final = 1.0
 LAST_BYTES_LOOK_S: Final = 0.01
 
 
-def ha_port_of(options: StoreOptions, broker_port: int) -> int:
-    return options.ha_listen_port or broker_port + HA_PORT_ABOVE
-
-
 class Replication:
     """`listener` on a master, `follower` on a replica; the other one is None, as are both before `start`."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, store: Store, background: Background, clock: Clock) -> None:
         self.listener: Listener | None = None
         self.follower: Follower | None = None
         self._clock = clock
-        self._store: Store | None = None
-
-    async def start(self, store: Store, background: Background, host: str, port: int) -> None:
-        """StoreError if the port is taken."""
         self._store = store
+        self._background = background
+
+    async def start(self, host: str, port: int) -> None:
+        """StoreError if the port is taken."""
+        store = self._store
         if store.options.is_slave:
             self.follower = Follower(store)
             self.follower.follow(store.options.ha_master_address)
             return
-        self.listener = Listener(store, background.load_ranges)
+        self.listener = Listener(store, self._background.load_ranges)
         try:
             await self.listener.start(host, port)
         except OSError as error:
@@ -97,13 +92,12 @@ class Replication:
 
         `alive`: how many brokers of this name are alive, this one included.
         """
-        if self.listener is not None and self._store is not None and self._store.options.broker_role == SYNC_MASTER:
+        if self.listener is not None and self._store.options.broker_role == SYNC_MASTER:
             self.listener.master.alive = alive
             self._store.replica_shortage = self.listener.master.shortage
 
     def status(self) -> HaStatus:
         """Request 907."""
-        assert self._store is not None
         log = self._store.log
         if self.follower is not None:
             return HaStatus(master=False, ha_client_runtime_info=self._client_info(self.follower))

@@ -27,18 +27,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
-from cometmq.broker.access.copies import Copies
+from cometmq.broker.config import BrokerConfig
+from cometmq.broker.hosts import FAST_PORT_BELOW
 from cometmq.broker.periodic import Periods
+from cometmq.broker.tables.files import DELAYS, REQUEST_MODES, TIMER_COUNTS
 from cometmq.broker.tables.rebuild import rebuilt_topic
+from cometmq.broker.tables.tables import Tables
+from cometmq.clock import Clock
 from cometmq.errors import CometError, RequestError
+from cometmq.net.client import Client
 from cometmq.rate_limited_log import ThinnedLog
 from cometmq.store.disk import DiskFull
+from cometmq.store.store import Store
 from cometmq.store.timers import following
 from cometmq.store.timers.progress import TimerProgress
 from cometmq.wire.bodies import (
@@ -62,9 +68,6 @@ from cometmq.wire.headers import (
     GetAllTopicConfigResponse,
 )
 
-if TYPE_CHECKING:
-    from cometmq.broker.server import Broker
-
 logger = logging.getLogger(__name__)
 
 LOOK_S: Final = 1.0
@@ -74,7 +77,6 @@ CALL_S: Final = 5.0
 PAGE_ENTRIES: Final = 1_000
 # A table that changes while its pages are read is read again, at most so often.
 TABLE_TRIES: Final = 3
-FAST_PORT_BELOW: Final = 2
 MET_MAX: Final = 10_000
 NEVER_S: Final = float("-inf")
 
@@ -85,17 +87,24 @@ T = TypeVar("T", TopicConfigTable, SubscriptionGroupTable)
 AskPage = Callable[[str, int, DataVersion | None, T | None], Awaitable[tuple[T, int, int | None]]]
 
 
-class Following:
+class TableSync:
     """`master`: where it is asked, and last answered at `heard_s`; None while nobody knows. What it said and cannot be
     taken over yet is `waiting`."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(
+        self, config: Callable[[], BrokerConfig], clock: Clock, tables: Tables, store: Store, client: Client
+    ) -> None:
         self.master: str | None = None
         self.rounds: int = 0
         self.heard_s: float = NEVER_S
         self.waiting: list[Act] = []
-        self._broker = broker
-        self._periods = Periods(broker.clock)
+        self._config = config
+        self._clock = clock
+        self._tables = tables
+        self._store = store
+        self._client = client
+        self._more: list[Callable[[], Sequence[Part]]] = []
+        self._periods = Periods(clock)
         self._running: asyncio.Task[None] | None = None
         self._noting: asyncio.Task[None] | None = None
         self._log_end: int = 0
@@ -104,8 +113,11 @@ class Following:
         self._made: dict[str, int] = {}
         self._everything_s: float = NEVER_S
         self._progress_s: float = NEVER_S
-        self._log_failures = ThinnedLog(logger, broker.clock)
-        self._copies = Copies(broker.access, self.call)
+        self._log_failures = ThinnedLog(logger, clock)
+
+    def copy_too(self, parts: Callable[[], Sequence[Part]]) -> None:
+        """What else to ask a master for, when it is asked for everything."""
+        self._more.append(parts)
 
     def start(self) -> None:
         """From now on, if a master is known; else when one is found."""
@@ -127,11 +139,17 @@ class Following:
             return
         logger.info("follow master address=%s before=%s", address, self.master)
         self.master = address
-        self.heard_s = self._broker.clock.monotonic()  # by whoever said so
+        self.heard_s = self._clock.monotonic()  # by whoever said so
         self.waiting.clear()
         self._everything_s = NEVER_S
         if address is not None and "master" in self._periods:
             self._look()
+
+    def arrived(self, topic: str, queue_id: int) -> None:
+        """The log has brought a message."""
+        known = self._tables.topics.table.get(topic)
+        if known is None or queue_id >= known.read_queue_nums:
+            self.met(topic, queue_id)
 
     def met(self, topic: str, queue_id: int = 0) -> None:
         """The log has brought a message for a queue that is not known here: make it, and ask for it soon, once."""
@@ -145,20 +163,20 @@ class Following:
         self._everything_s = self._progress_s = NEVER_S
 
     def _make(self, topics: Iterable[str]) -> None:
-        table = self._broker.topics.table
+        table = self._tables.topics.table
         wanted: list[TopicConfig] = []
         for topic in topics:
             known, queues = table.get(topic), self._made[topic]
             if known is None:
-                wanted.append(rebuilt_topic(topic, queues, is_batch=topic in self._broker.store.queues.batch_topics))
+                wanted.append(rebuilt_topic(topic, queues, is_batch=topic in self._store.queues.batch_topics))
             elif known.read_queue_nums < queues:
                 wanted.append(msgspec.structs.replace(known, read_queue_nums=queues))
         if wanted:
-            self._broker.topics.update(wanted)
+            self._tables.topics.update(wanted)
 
     def _look(self) -> None:
         self._take_over()
-        now_s = self._broker.clock.monotonic()
+        now_s = self._clock.monotonic()
         if self.master is None or self._running is not None or self.waiting or now_s - self._progress_s < PROGRESS_S:
             return
         everything = now_s - self._everything_s >= EVERYTHING_S
@@ -174,19 +192,20 @@ class Following:
             if self.master != master:
                 return
             if everything and done and len(self._met) == met:
-                self._everything_s = self._broker.clock.monotonic()
+                self._everything_s = self._clock.monotonic()
             self.rounds += 1
             self._take_over()
         finally:
             self._running = None
 
     def _some(self) -> list[Part]:
-        return [self._timer_progress] if self._broker.config.timer_wheel_enabled else []
+        return [self._timer_progress] if self._config().timer_wheel_enabled else []
 
     def _all(self) -> list[Part]:
-        counts: list[Part] = [self._timer_counts] if self._broker.config.timer_wheel_enabled else []
+        counts: list[Part] = [self._timer_counts] if self._config().timer_wheel_enabled else []
         tables: list[Part] = [self._topics, self._groups, self._request_modes, self._offsets, self._delays]
-        return [*tables, *self._copies.parts(), *counts, *self._some()]
+        more = [part for parts in self._more for part in parts()]
+        return [*tables, *more, *counts, *self._some()]
 
     async def _ask(self, master: str, parts: list[Part]) -> bool:
         """Each part by itself: what one master does not have, another part of it may. Whether all went well."""
@@ -207,7 +226,7 @@ class Following:
         return failures == 0
 
     def _take_over(self) -> None:
-        if self.waiting and self._broker.store.log.max_offset >= self._log_end:
+        if self.waiting and self._store.log.max_offset >= self._log_end:
             for act in self.waiting:
                 act()
             self.waiting = []
@@ -217,11 +236,11 @@ class Following:
     async def _topics(self, master: str) -> None:
         self._made.clear()
         table = await self._table(master, self._topic_page)
-        own = self._broker.topics
+        own = self._tables.topics
         # A RocketMQ master that makes a topic meanwhile may give the new version with the old table.
         if table.data_version != own.data_version or table.topic_config_table.keys() != own.table.keys():
             logger.info("took over topics count=%d master=%s", len(table.topic_config_table), master)
-            self._broker.topics.follow(table)
+            self._tables.topics.follow(table)
             self._make(self._made)  # the master was asked before it had them
 
     async def _topic_page(
@@ -237,9 +256,9 @@ class Following:
 
     async def _groups(self, master: str) -> None:
         table = await self._table(master, self._group_page)
-        if table.data_version != self._broker.groups.data_version:
+        if table.data_version != self._tables.groups.data_version:
             logger.info("took over groups count=%d master=%s", len(table.subscription_group_table), master)
-            self._broker.groups.follow(table)
+            self._tables.groups.follow(table)
 
     async def _group_page(
         self, master: str, start: int, version: DataVersion | None, so_far: SubscriptionGroupTable | None
@@ -268,29 +287,29 @@ class Following:
 
     async def _request_modes(self, master: str) -> None:
         answer = await self.call(master, Request.GET_ALL_MESSAGE_REQUEST_MODE)
-        self._broker.request_modes.follow(MessageRequestModeTable.decode(answer.body))
-        self._broker.save_soon("messageRequestMode.json")
+        self._tables.request_modes.follow(MessageRequestModeTable.decode(answer.body))
+        self._tables.files.save_soon(REQUEST_MODES)
 
     async def _offsets(self, master: str) -> Act:
         answer = await self.call(master, Request.GET_ALL_CONSUMER_OFFSET)
         table = await asyncio.to_thread(ConsumerOffsetTable.decode, answer.body)
-        return lambda: self._broker.offsets.follow(table)
+        return lambda: self._tables.offsets.follow(table)
 
     async def _delays(self, master: str) -> Act:
         table = DelayOffsetTable.decode((await self.call(master, Request.GET_ALL_DELAY_OFFSET)).body)
 
         def take_over() -> None:
-            if table.offset_table != self._broker.delays.offsets:
-                self._broker.delays.follow(table)
-                self._broker.save_soon("delayOffset.json")
+            if table.offset_table != self._tables.delays.offsets:
+                self._tables.delays.follow(table)
+                self._tables.files.save_soon(DELAYS)
 
         return take_over
 
     async def _timer_counts(self, master: str) -> None:
         counts = TimerCounts.decode((await self.call(master, Request.GET_TIMER_METRICS)).body)
-        if counts.data_version != self._broker.timers.counts.version:
-            self._broker.timers.counts.follow(counts)
-            self._broker.save_soon("timermetrics")
+        if counts.data_version != self._tables.timer_counts.version:
+            self._tables.timer_counts.follow(counts)
+            self._tables.files.save_soon(TIMER_COUNTS)
 
     async def _timer_progress(self, master: str) -> Act:
         progress = TimerProgress.unpacked((await self.call(master, Request.GET_TIMER_CHECK_POINT)).body)
@@ -301,9 +320,8 @@ class Following:
             self._noting = asyncio.get_running_loop().create_task(self._note_in_thread(progress))
 
     async def _note_in_thread(self, progress: TimerProgress) -> None:
-        broker = self._broker
         try:
-            await asyncio.to_thread(following.note, broker.disk, broker.store.options, progress)
+            await asyncio.to_thread(following.note, self._store.disk, self._store.options, progress)
         except (OSError, DiskFull) as error:
             logger.error("fail to save progress of timers error=%s", error)
         finally:
@@ -320,9 +338,9 @@ class Following:
 
     async def call(self, address: str, code: int, ext: dict[str, str] | None = None) -> Command:
         """Ask another broker at its fast port; RequestError if it refuses."""
-        answer = await self._broker.client.call(fast_address(address), new_request(code, ext or {}), CALL_S)
+        answer = await self._client.call(fast_address(address), new_request(code, ext or {}), CALL_S)
         if address == self.master:
-            self.heard_s = self._broker.clock.monotonic()
+            self.heard_s = self._clock.monotonic()
         if answer.code != Response.SUCCESS:
             raise RequestError(answer.code, f"{REQUEST_NAMES[code]} was refused: {answer.remark}")
         return answer

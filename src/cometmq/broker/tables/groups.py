@@ -49,13 +49,20 @@ PAGE_GROUPS_MAX: Final = 2_000
 class Groups:
     """`table` is for reading."""
 
-    def __init__(self, config: Callable[[], BrokerConfig], clock: Clock, on_change: Callable[[], object]) -> None:
+    def __init__(
+        self,
+        config: Callable[[], BrokerConfig],
+        clock: Clock,
+        on_change: Callable[[], object],
+        *,
+        has_light: bool = False,
+    ) -> None:
         self.table: dict[str, SubscriptionGroupConfig] = {}
         self.forbidden: dict[str, dict[str, int]] = {}
         self.data_version: DataVersion = first_version(clock.now_ms())
         self.changes: int = 0
         # Whether there are light queues (`enableLmq`).
-        self.has_light: bool = False
+        self.has_light: bool = has_light
         # Name -> the change with which the file will have it.
         self.unsaved: dict[str, int] = {}
         self._config = config

@@ -46,11 +46,11 @@ Table = dict[str, dict[str, Queues]]
 class Offsets:
     """`changes` goes up only when something is different from before, so idle consumers cause no writes."""
 
-    def __init__(self, config: Callable[[], BrokerConfig], clock: Clock) -> None:
+    def __init__(self, config: Callable[[], BrokerConfig], clock: Clock, *, has_light: bool = False) -> None:
         self.data_version: DataVersion = first_version(clock.now_ms())
         self.changes: int = 0
         # Whether there are light queues (`enableLmq`).
-        self.has_light: bool = False
+        self.has_light: bool = has_light
         self._config = config
         self._clock = clock
         self._committed: Table = {}

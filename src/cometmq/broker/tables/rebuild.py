@@ -20,14 +20,15 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from cometmq import names
+from cometmq.broker.tables.delay_progress import DelayProgress
 from cometmq.broker.tables.system_topics import PERM_READ_WRITE
+from cometmq.broker.tables.tables import Tables
 from cometmq.names import SCHEDULE_TOPIC, TIMER_TOPIC
 from cometmq.store.queues.consume_queues import LMQ_PREFIX, AnyQueue
 from cometmq.wire.bodies import SubscriptionGroupConfig, TopicConfig
 from cometmq.wire.record.properties import Property, find
 
 if TYPE_CHECKING:
-    from cometmq.broker.server import Broker
     from cometmq.store.store import Store
     from cometmq.wire.record.message import StoredMessage
 
@@ -37,18 +38,19 @@ logger = logging.getLogger(__name__)
 COPIES_MAX: Final = 256
 
 
-def rebuild_tables(broker: Broker, missing: set[str], table_ms: int) -> None:
-    """The store is open, tables are loaded. `missing`: files that are not there, or are empty, and nor is their `.bak`.
+def rebuild_tables(tables: Tables, store: Store, level_max: int, table_ms: int) -> None:
+    """The store is open, tables are loaded. A file is missing if it is not there, or empty, and nor is its `.bak`.
 
-    `table_ms`: when the table of topics as it was read was last changed; 0 without one.
+    `level_max`: how many delay levels there are. `table_ms`: when the table of topics as it was read was last changed.
     """
-    if not broker.store.log.max_offset > broker.store.log.min_offset:
+    if not store.log.max_offset > store.log.min_offset:
         return
-    _rebuild_topics(broker, 0 if "topics.json" in missing else table_ms)
+    missing = tables.files.missing
+    _rebuild_topics(tables, store, 0 if "topics.json" in missing else table_ms)
     if "subscriptionGroup.json" in missing:
-        _rebuild_groups(broker)
+        _rebuild_groups(tables)
     if "delayOffset.json" in missing:
-        _find_delays(broker)
+        _find_delays(tables.delays, store, level_max)
     if "consumerOffset.json" in missing:
         logger.warning(
             "start without offsets file=consumerOffset.json: it is missing beside a log with messages, so groups begin "
@@ -72,8 +74,8 @@ def warn_of_timers(store: Store) -> None:
 # Topics
 
 
-def _rebuild_topics(broker: Broker, table_ms: int) -> None:
-    store, table = broker.store, broker.topics.table
+def _rebuild_topics(tables: Tables, store: Store, table_ms: int) -> None:
+    table = tables.topics.table
     made: list[TopicConfig] = []
     for name, queues, is_batch in _filled_topics(store):
         count = max(queues) + 1
@@ -96,7 +98,7 @@ def _rebuild_topics(broker: Broker, table_ms: int) -> None:
             name, count, sum(queue.max_offset - max(0, queue.min_offset) for queue in queues.values()),
         )  # fmt: skip
     if made:
-        broker.topics.update(made)
+        tables.topics.update(made)
 
 
 def rebuilt_topic(name: str, queues: int, is_batch: bool) -> TopicConfig:
@@ -128,19 +130,19 @@ def _has_messages(queue: AnyQueue) -> bool:
 # Groups
 
 
-def _rebuild_groups(broker: Broker) -> None:
+def _rebuild_groups(tables: Tables) -> None:
     """Those that have offsets, and those that have messages to try again or dead letters."""
-    found = set(broker.offsets.groups())
-    for topic in broker.topics.table:
+    found = set(tables.offsets.groups())
+    for topic in tables.topics.table:
         for prefix in (names.RETRY_PREFIX, names.DLQ_PREFIX):
             # A retry topic of POP names group and topic; which is which its offsets tell.
             if topic.startswith(prefix) and not any(topic.startswith(f"{prefix}{group}_") for group in found):
                 found.add(topic.removeprefix(prefix).partition("+")[0])
-    lost = sorted(it for it in found if it not in broker.groups.table and names.group_fault(it) is None)
+    lost = sorted(it for it in found if it not in tables.groups.table and names.group_fault(it) is None)
     lost = [it for it in lost if not it.startswith(LMQ_PREFIX)]
     if not lost:
         return
-    broker.groups.update([SubscriptionGroupConfig(group_name=name) for name in lost])
+    tables.groups.update([SubscriptionGroupConfig(group_name=name) for name in lost])
     logger.warning(
         "made groups again count=%d first=%s: subscriptionGroup.json is missing beside a log with messages; settings "
         "of groups are the defaults, and who was barred from a topic is not any more",
@@ -151,11 +153,10 @@ def _rebuild_groups(broker: Broker) -> None:
 # Delay levels
 
 
-def _find_delays(broker: Broker) -> None:
+def _find_delays(delays: DelayProgress, store: Store, level_max: int) -> None:
     """Each level is delivered in order, so there is one place in its queue before which all is delivered."""
-    store, delays = broker.store, broker.delays
     progress: dict[int, int] = {}
-    for level in range(1, delays.level_max + 1):
+    for level in range(1, level_max + 1):
         low, high = store.queue_bounds(SCHEDULE_TOPIC, level - 1)
         if high > low:
             progress[level] = _first_kept(store, level, low, high)

@@ -3,7 +3,7 @@
     state.changes      goes up with every change
     Saver.poke()       begins to write if there is something newer than the file, unless a write is under way
     Saver.settle()     waits until all changes made so far are on disk
-    Saver.on_saved     is given `changes` as the file has it, after each write; `on_failed` why one failed
+    on_saved           is given `changes` as the file has it, after each write; `on_failed` why one failed
 
 The loop only takes a snapshot; encoding and writing happen in a thread. Changes during a write are written by one more
 write after it, however many they are. A write that fails is tried again every few seconds, and by whoever settles.
@@ -54,12 +54,20 @@ class Saver:
     """Keeps the file of one table up to date. `written` counts the writes."""
 
     def __init__(
-        self, state: Saved, path: Path, clock: Clock, *, is_new: bool = False, files: Files = OS_FILES
+        self,
+        state: Saved,
+        path: Path,
+        clock: Clock,
+        *,
+        is_new: bool = False,
+        files: Files = OS_FILES,
+        on_saved: Callable[[int], object] | None = None,
+        on_failed: Callable[[StoreError], object] | None = None,
     ) -> None:
         self.path = path
         self.written = 0
-        self.on_saved: Callable[[int], object] = _ignore
-        self.on_failed: Callable[[StoreError], object] = _ignore
+        self._on_saved = on_saved or _ignore
+        self._on_failed = on_failed or _ignore
         self._state = state
         self._clock = clock
         self._files = files
@@ -106,11 +114,11 @@ class Saver:
                 changes = self._state.changes
                 await asyncio.to_thread(self._write, self._state.snapshot())
                 self._saved_changes = changes
-                self.on_saved(changes)
+                self._on_saved(changes)
         except StoreError as error:
             logger.error("fail save file=%s error=%s", self.path, error)
             self._retry = self._clock.call_later(RETRY_S, self.poke)
-            self.on_failed(error)
+            self._on_failed(error)
             return error
         finally:
             self._writing = None

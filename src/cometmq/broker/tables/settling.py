@@ -25,22 +25,19 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from cometmq.broker.tables.files import GROUPS, TOPICS, TableFiles
+from cometmq.broker.tables.groups import Groups
+from cometmq.broker.tables.topics import Topics
 from cometmq.errors import RequestError, StoreError
 from cometmq.wire.codes import Response
-
-if TYPE_CHECKING:
-    from cometmq.broker.server import Broker
 
 logger = logging.getLogger(__name__)
 
 PARKED_MAX: Final = 10_000
 PARKED_BYTES_MAX: Final = 64 << 20
 PER_TURN: Final = 200
-
-TOPICS_FILE: Final = "topics.json"
-GROUPS_FILE: Final = "subscriptionGroup.json"
 
 # Given "" when the tables are saved, else why they cannot be.
 Act = Callable[[str], object]
@@ -57,15 +54,30 @@ class Parked:
 
 
 class Settling:
-    def __init__(self, broker: Broker) -> None:
+    """`soon` schedules a callback after the current one; `disk_use` says how full the disk is, for refusals."""
+
+    def __init__(
+        self,
+        topics: Topics,
+        groups: Groups,
+        files: TableFiles,
+        soon: Callable[[Callable[[], None]], object],
+        disk_use: Callable[[], str],
+    ) -> None:
         self.parked_bytes: int = 0
-        self._broker = broker
+        self._topics = topics
+        self._groups = groups
+        self._files = files
+        self._soon = soon
+        self._disk_use = disk_use
         self._parked: deque[Parked] = deque()
         self._refused: deque[tuple[Parked, str]] = deque()
         self._is_draining: bool = False
         # How many changes of the tables are in their files.
         self._topics_saved: int = 0
         self._groups_saved: int = 0
+        files.subscribe(TOPICS, self._saved_topics, self._failed)
+        files.subscribe(GROUPS, self._saved_groups, self._failed)
 
     @property
     def parked(self) -> int:
@@ -73,7 +85,7 @@ class Settling:
 
     def holds(self, topic: str, group: str = "") -> bool:
         """Whether a message for this topic, or by this group, has to wait."""
-        return topic in self._broker.topics.unsaved or group in self._broker.groups.unsaved
+        return topic in self._topics.unsaved or group in self._groups.unsaved
 
     def park(self, act: Act, size_bytes: int) -> None:
         """Do this once what has changed so far is saved. RequestError if too much waits."""
@@ -83,10 +95,9 @@ class Settling:
                 f"[OVERLOAD]{len(self._parked)} messages of {self.parked_bytes} bytes wait until new topics are saved, "
                 f"the bounds are {PARKED_MAX} and {PARKED_BYTES_MAX}",
             )
-        topics, groups = self._broker.topics, self._broker.groups
-        self._parked.append(
-            Parked(act, size_bytes, max(topics.unsaved.values(), default=0), max(groups.unsaved.values(), default=0))
-        )
+        topics_needed = max(self._topics.unsaved.values(), default=0)
+        groups_needed = max(self._groups.unsaved.values(), default=0)
+        self._parked.append(Parked(act, size_bytes, topics_needed, groups_needed))
         self.parked_bytes += size_bytes
         if self._is_ready(self._parked[0]):
             self._drain_soon()
@@ -109,27 +120,27 @@ class Settling:
                 f"nothing was stored: topic {topic} or its group is new or has changed, which cannot be saved: "
                 f"{failure}",
             )
-        if self._broker.topics.get(topic) is None:
+        if self._topics.get(topic) is None:
             raise RequestError(Response.TOPIC_NOT_EXIST, f"topic {topic} was deleted while the message waited")
 
     def _save(self) -> None:
-        if self._broker.topics.unsaved:
-            self._broker.save_soon(TOPICS_FILE)
-        if self._broker.groups.unsaved:
-            self._broker.save_soon(GROUPS_FILE)
+        if self._topics.unsaved:
+            self._files.save_soon(TOPICS)
+        if self._groups.unsaved:
+            self._files.save_soon(GROUPS)
 
     # Said by the savers
 
-    def topics_saved(self, changes: int) -> None:
+    def _saved_topics(self, changes: int) -> None:
         self._topics_saved = changes
         self._go_on()
 
-    def groups_saved(self, changes: int) -> None:
+    def _saved_groups(self, changes: int) -> None:
         self._groups_saved = changes
         self._go_on()
 
-    def failed(self, error: StoreError) -> None:
-        remark = f"{error}; {self._broker.disk_use_text()}"
+    def _failed(self, error: StoreError) -> None:
+        remark = f"{error}; {self._disk_use()}"
         self._refused.extend((parked, remark) for parked in self._parked)
         self._parked.clear()
         self.parked_bytes = 0
@@ -144,7 +155,7 @@ class Settling:
     def _drain_soon(self) -> None:
         if not self._is_draining:
             self._is_draining = True
-            self._broker.soon(self._drain)
+            self._soon(self._drain)
 
     def _drain(self) -> None:
         """A turn. While anything is left topics stay unsaved: what arrives now queues up behind it."""
@@ -165,8 +176,8 @@ class Settling:
         if self._refused or (self._parked and self._is_ready(self._parked[0])):
             self._drain_soon()
         elif not self._parked:
-            self._broker.topics.saved(self._topics_saved)
-            self._broker.groups.saved(self._groups_saved)
+            self._topics.saved(self._topics_saved)
+            self._groups.saved(self._groups_saved)
 
     def _is_ready(self, parked: Parked) -> bool:
         return parked.topics_needed <= self._topics_saved and parked.groups_needed <= self._groups_saved

@@ -51,12 +51,14 @@ OnChange = Callable[[Sequence[TopicConfig]], object]
 class Topics:
     """`table` is for reading. `config` is asked anew each time, because settings change while the broker runs."""
 
-    def __init__(self, config: Callable[[], BrokerConfig], clock: Clock, on_change: OnChange) -> None:
+    def __init__(
+        self, config: Callable[[], BrokerConfig], clock: Clock, on_change: OnChange, *, has_light: bool = False
+    ) -> None:
         self.table: dict[str, TopicConfig] = {}
         self.data_version: DataVersion = first_version(clock.now_ms())
         self.changes: int = 0
         # Whether there are light queues (`enableLmq`).
-        self.has_light: bool = False
+        self.has_light: bool = has_light
         # Name -> the change with which the file will have it as readers need it.
         self.unsaved: dict[str, int] = {}
         self._config = config

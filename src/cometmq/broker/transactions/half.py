@@ -26,7 +26,7 @@ from cometmq.wire.command import request as new_request
 from cometmq.wire.headers import CheckTransactionState
 from cometmq.wire.record.message import StoredMessage
 from cometmq.wire.record.properties import Property, find, with_property, without
-from cometmq.wire.record.sysflag import TRANSACTION_COMMIT, TRANSACTION_NONE, with_transaction
+from cometmq.wire.record.sysflag import TRANSACTION_COMMIT, TRANSACTION_NONE, TRANSACTION_PREPARED, with_transaction
 
 HALF_QUEUE: Final = 0
 _OF_COPIES: Final = (Property.TRANSACTION_CHECK_TIMES, Property.TRAN_PREPARED_QUEUE_OFFSET)
@@ -133,6 +133,14 @@ class Half:
         without having asked for it once."""
         text = with_property(self.properties, Property.TRAN_PREPARED_QUEUE_OFFSET, str(self.first_offset))
         return copy_to(self.message, HALF_TOPIC, self.message.queue_id, text)
+
+    def as_sent(self) -> AppendRequest:
+        """As its producer sent it, for another broker, which asks from now on."""
+        request = self.committed()
+        for name in _OF_COPIES:
+            request.properties = without(request.properties, name)
+        request.sys_flag = with_transaction(request.sys_flag, TRANSACTION_PREPARED)
+        return request
 
     def given_up(self) -> AppendRequest:
         return copy_to(self.message, GIVEN_UP_TOPIC, 0, self.properties)

@@ -13,11 +13,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from cometmq.auth.needs import half_decided
 from cometmq.broker.entry import Entry
 from cometmq.broker.stored_records import record_at
+from cometmq.broker.transactions.context import TransactionContext
 from cometmq.broker.transactions.half import Half
 from cometmq.broker.transactions.half_queue import Fate
 from cometmq.errors import RequestError, WireError
@@ -29,9 +30,6 @@ from cometmq.wire.headers import EndTransaction, ResumeCheckHalfMessage
 from cometmq.wire.record.message import decode_record
 from cometmq.wire.record.message_id import decode_offset_id
 from cometmq.wire.record.sysflag import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
-
-if TYPE_CHECKING:
-    from cometmq.broker.server import Broker
 
 Respond = Callable[[Command], object]
 
@@ -48,35 +46,35 @@ REFUSAL_CODES: Final = {
 
 
 def end_transaction(
-    broker: Broker, connection: Connection, request: Command
+    context: TransactionContext, connection: Connection, request: Command
 ) -> Command | Awaitable[Command | None] | None:
     header = EndTransaction.decode(request.ext)
-    if broker.store.options.is_slave:
+    if context.store.options.is_slave:
         raise RequestError(Response.SLAVE_NOT_AVAILABLE, "this broker is a replica: transactions end on its master")
     fate = FATES.get(header.commit_or_rollback)
     if fate is None:
         connection.answer(request, None)
         return None
-    if broker.store.log.max_offset - header.commit_log_offset > broker.store.reading.memory_bytes:
-        return _end_cold(broker, connection, request, header, fate)
-    _check_right(broker, connection, request, header)
-    return _end(broker, request, header, fate, partial(connection.answer, request))
+    if context.store.log.max_offset - header.commit_log_offset > context.store.reading.memory_bytes:
+        return _end_cold(context, connection, request, header, fate)
+    _check_right(context, connection, request, header)
+    return _end(context, request, header, fate, partial(connection.answer, request))
 
 
-def _check_right(broker: Broker, connection: Connection, request: Command, header: EndTransaction) -> None:
+def _check_right(context: TransactionContext, connection: Connection, request: Command, header: EndTransaction) -> None:
     """The request may name another topic than that of its message, or none."""
-    if broker.access.rules.authorization:
-        broker.access.require(connection, request, half_decided(broker.transactions.find(header).real_topic))
+    if context.rights.are_asked_for:
+        context.rights.require(connection, request, half_decided(context.transactions.find(header).real_topic))
 
 
 async def _end_cold(
-    broker: Broker, connection: Connection, request: Command, header: EndTransaction, fate: int
+    context: TransactionContext, connection: Connection, request: Command, header: EndTransaction, fate: int
 ) -> Command:
     """The half may be on disk only: its pages are read in a thread before the loop touches them."""
-    await record_at(broker.store, header.commit_log_offset)
-    _check_right(broker, connection, request, header)
+    await record_at(context.store, header.commit_log_offset)
+    _check_right(context, connection, request, header)
     later: asyncio.Future[Command] = asyncio.get_running_loop().create_future()
-    answer = _end(broker, request, header, fate, partial(_resolve, later))
+    answer = _end(context, request, header, fate, partial(_resolve, later))
     return answer if answer is not None else await later
 
 
@@ -86,41 +84,48 @@ def _resolve(later: asyncio.Future[Command], answer: Command) -> None:
 
 
 def _end(
-    broker: Broker, request: Command, header: EndTransaction, fate: int, respond: Respond, settled: bool = False
+    context: TransactionContext,
+    request: Command,
+    header: EndTransaction,
+    fate: int,
+    respond: Respond,
+    settled: bool = False,
 ) -> Command | None:
     """The answer, unless it is given to `respond` later. `settled`: the topic of the message is in its file."""
-    half = broker.transactions.find(header)
-    if broker.transactions.is_ended(half, fate):
+    half = context.transactions.find(header)
+    if context.transactions.is_ended(half, fate):
         return reply(request)
     if fate == Fate.COMMITTED:
-        return _commit(broker, request, half, respond, settled)
-    broker.transactions.end(half, fate)
+        return _commit(context, request, half, respond, settled)
+    context.transactions.end(half, fate)
     return reply(request)
 
 
-def _commit(broker: Broker, request: Command, half: Half, respond: Respond, settled: bool) -> Command | None:
+def _commit(
+    context: TransactionContext, request: Command, half: Half, respond: Respond, settled: bool
+) -> Command | None:
     message = half.committed()
-    if not settled and broker.topics.unsaved and broker.settling.holds(message.topic):
-        act = partial(_end_settled, broker, request, message.topic, respond)
-        broker.settling.park(act, len(request.ext) * EXT_BYTES)
+    if not settled and context.topics.unsaved and context.settling.holds(message.topic):
+        act = partial(_end_settled, context, request, message.topic, respond)
+        context.settling.park(act, len(request.ext) * EXT_BYTES)
         return None
-    result = broker.put(message)
+    result = context.put(message)
     if result.status not in STORED:
         code = REFUSAL_CODES.get(result.status, Response.SYSTEM_ERROR)
         raise RequestError(code, f"the message is not committed: {result.remark or PUT_STATUS_NAMES[result.status]}")
-    broker.stats.put(message.topic, message.queue_id, 1, result.record_bytes)
-    broker.transactions.end(half, Fate.COMMITTED)
+    context.stats.put(message.topic, message.queue_id, 1, result.record_bytes)
+    context.transactions.end(half, Fate.COMMITTED)
     # Not safe in time is no failure: the message is in the log and will be delivered.
-    if broker.must_wait and broker.store.put_waiting(message, result, lambda _status: respond(reply(request))):
+    if context.store.must_wait and context.store.put_waiting(message, result, lambda _status: respond(reply(request))):
         return None
     return reply(request)
 
 
-def _end_settled(broker: Broker, request: Command, topic: str, respond: Respond, failure: str) -> None:
+def _end_settled(context: TransactionContext, request: Command, topic: str, respond: Respond, failure: str) -> None:
     """Once more, because the half may have been ended while the topic of its message was saved."""
     try:
-        broker.settling.check(topic, failure)
-        answer = _end(broker, request, EndTransaction.decode(request.ext), Fate.COMMITTED, respond, True)
+        context.settling.check(topic, failure)
+        answer = _end(context, request, EndTransaction.decode(request.ext), Fate.COMMITTED, respond, True)
     except RequestError as error:
         answer = reply(request, error.code, error.remark)
     except Exception as error:
@@ -130,14 +135,14 @@ def _end_settled(broker: Broker, request: Command, topic: str, respond: Respond,
         respond(answer)
 
 
-async def resume_check(broker: Broker, connection: Connection, request: Command) -> Command:
+async def resume_check(context: TransactionContext, connection: Connection, request: Command) -> Command:
     message_id = ResumeCheckHalfMessage.decode(request.ext).msg_id or ""
     try:
         physical_offset = decode_offset_id(message_id).physical_offset
     except WireError as error:
         raise RequestError(Response.SYSTEM_ERROR, f"the message id must be an offset id: {error}") from None
-    record = await record_at(broker.store, physical_offset)
-    result: PutResult = broker.transactions.resume(decode_record(record))
+    record = await record_at(context.store, physical_offset)
+    result: PutResult = context.transactions.resume(decode_record(record))
     if result.status not in STORED:
         raise RequestError(
             Response.SYSTEM_ERROR, f"the message is not resumed: {result.remark or PUT_STATUS_NAMES[result.status]}"
@@ -146,6 +151,6 @@ async def resume_check(broker: Broker, connection: Connection, request: Command)
 
 
 HANDLERS: Final = {
-    Request.END_TRANSACTION: Entry(end_transaction, "transaction", "write"),
-    Request.RESUME_CHECK_HALF_MESSAGE: Entry(resume_check, "admin", "admin"),
+    Request.END_TRANSACTION: Entry(end_transaction, "transaction"),
+    Request.RESUME_CHECK_HALF_MESSAGE: Entry(resume_check, "admin"),
 }

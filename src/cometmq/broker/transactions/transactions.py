@@ -17,26 +17,29 @@ What is walked again after a restart is recognised: ended halves by their ops, c
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from cometmq.broker.cold_pages import ColdPages
+from cometmq.broker.config import BrokerConfig
+from cometmq.broker.hosts import OwnAddress
 from cometmq.broker.tables.half_counts import HalfCounts
-from cometmq.broker.tables.offsets import NONE
+from cometmq.broker.tables.offsets import NONE, Offsets
+from cometmq.broker.tables.sessions import Link, Producers
 from cometmq.broker.tables.system_topics import PERM_READ_WRITE
+from cometmq.broker.tables.topics import Topics
 from cometmq.broker.transactions.half import Half, prepare, question
 from cometmq.broker.transactions.half_queue import FATE_NAMES, Fate, HalfQueue, Mark, Rules, Verdict, judge
-from cometmq.clock import Timer
+from cometmq.clock import Clock, Timer
 from cometmq.errors import CallError, RequestError
 from cometmq.names import GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC
 from cometmq.store.log.append import AppendRequest
 from cometmq.store.results import PutResult, PutStatus
+from cometmq.store.store import Store
 from cometmq.wire.codes import Response
 from cometmq.wire.record.message import StoredMessage
 
 if TYPE_CHECKING:
-    from cometmq.broker.server import Broker
-    from cometmq.broker.tables.sessions import Link
     from cometmq.wire.headers import EndTransaction
 
 logger = logging.getLogger(__name__)
@@ -51,30 +54,53 @@ HOUR_MS: Final = 3_600_000
 
 
 class Transactions:
-    """Works on the broker's store, offsets and producers. `open` comes first, when the store is there."""
+    """`open` comes first. `delivered` is told topic, queue and size of each message that is put.
 
-    def __init__(self, broker: Broker) -> None:
-        self.counts = HalfCounts()
-        self._broker = broker
+    `put_elsewhere`: on a replica, whose log is the master's and which acts for it, where open halves go.
+    """
+
+    def __init__(
+        self,
+        config: Callable[[], BrokerConfig],
+        clock: Clock,
+        own: OwnAddress,
+        store: Store,
+        topics: Topics,
+        offsets: Offsets,
+        producers: Producers,
+        counts: HalfCounts,
+        delivered: Callable[[str, int, int], object],
+        pages: ColdPages,
+        put_elsewhere: Callable[[AppendRequest], PutResult] | None,
+    ) -> None:
+        self.counts = counts
+        self._config = config
+        self._clock = clock
+        self._own = own
+        self._store = store
+        self._topics = topics
+        self._offsets = offsets
+        self._producers = producers
+        self._delivered = delivered
+        self._pages = pages
+        self._put_elsewhere = put_elsewhere
         self._queues: dict[int, HalfQueue] = {}
         self._round: Iterator[None] | None = None
         self._turn: Timer | None = None
         self._gave_up = False
-        # Without it a half that is not in memory is waited for.
-        self.pages: ColdPages | None = None
         self._is_loading = False
 
     def open(self) -> None:
-        topic = self._broker.topics.get(HALF_TOPIC)
+        topic = self._topics.get(HALF_TOPIC)
         for queue_id in range(topic.read_queue_nums if topic is not None else 1):
-            _, first_new = self._broker.store.queue_bounds(HALF_TOPIC, queue_id)
+            _, first_new = self._store.queue_bounds(HALF_TOPIC, queue_id)
             self._queues[queue_id] = HalfQueue(
                 queue_id, self._saved(HALF_TOPIC, queue_id), self._saved(OP_TOPIC, queue_id), first_new
             )
 
     def _saved(self, topic: str, queue_id: int) -> int:
-        offset = self._broker.offsets.query(PROGRESS_GROUP, topic, queue_id)
-        low, high = self._broker.store.queue_bounds(topic, queue_id)
+        offset = self._offsets.query(PROGRESS_GROUP, topic, queue_id)
+        low, high = self._store.queue_bounds(topic, queue_id)
         return low if offset == NONE else min(max(offset, low), high)
 
     def close(self) -> None:
@@ -88,7 +114,7 @@ class Transactions:
     # Halves and their ends
 
     def put_half(self, message: AppendRequest) -> PutResult:
-        config = self._broker.config
+        config = self._config()
         if config.reject_transactions:
             raise RequestError(
                 Response.NO_PERMISSION,
@@ -96,18 +122,18 @@ class Transactions:
             )
         topic = message.topic
         prepare(message)
-        result = self._broker.store.put(message)
+        result = self._store.put(message)
         if result.status == PutStatus.OK:
             self.counts.add(topic, 1, self._now_ms)
         return result
 
     def find(self, header: EndTransaction) -> Half:
         """The half that a producer wants to end; RequestError says why it cannot."""
-        message = self._broker.store.message_at(header.commit_log_offset)
+        message = self._store.message_at(header.commit_log_offset)
         if message is None or message.topic != HALF_TOPIC or message.queue_id not in self._queues:
             raise _refusal(f"no half message at physical offset {header.commit_log_offset}")
         half = Half(message)
-        timeout_ms = self._broker.config.transaction_timeout_ms
+        timeout_ms = self._config().transaction_timeout_ms
         if not header.from_transaction_check and half.is_too_late(self._now_ms, timeout_ms):
             raise RequestError(
                 Response.ILLEGAL_OPERATION,
@@ -174,7 +200,7 @@ class Transactions:
                 self._save_progress(queue)
 
     def _save_progress(self, queue: HalfQueue) -> None:
-        log = self._broker.store.log
+        log = self._store.log
         mark = queue.mark
         if mark is not None and log.flushed_offset < mark.log_offset:
             return
@@ -186,19 +212,19 @@ class Transactions:
     def _commit(self, topic: str, queue_id: int, offset: int) -> None:
         """Progress that is none is not written: a broker without transactions shows no group that reads them."""
         if offset != self._saved(topic, queue_id):
-            self._broker.offsets.commit(PROGRESS_GROUP, topic, queue_id, offset, "")
+            self._offsets.commit(PROGRESS_GROUP, topic, queue_id, offset, "")
 
     def _add_ops(self, queue: HalfQueue, offsets: list[int]) -> None:
         for offset in offsets:
-            if queue.batch.add(offset, self._broker.config.op_bytes_max):
+            if queue.batch.add(offset, self._config().op_bytes_max):
                 self._write_ops(queue)
 
     def _write_ops(self, queue: HalfQueue) -> None:
-        if self._broker.is_replica:
-            return  # its log is the master's, which has or makes the same ops
-        bytes_max = self._broker.config.op_bytes_max
+        if self._put_elsewhere is not None:
+            return  # the log is the master's, which has or makes the same ops
+        bytes_max = self._config().op_bytes_max
         while len(queue.batch):
-            record, count = queue.batch.next_record(bytes_max, self._now_ms, self._broker.store_host)
+            record, count = queue.batch.next_record(bytes_max, self._now_ms, self._own.host)
             result = self._put(record)
             if result.status != PutStatus.OK:
                 logger.warning("keep ops waiting count=%d cause=%s", len(queue.batch), result.remark)
@@ -222,21 +248,21 @@ class Transactions:
             logger.exception("fail round of transactions")
         else:
             if not self._is_loading:
-                self._turn = self._broker.clock.call_later(0, self._go_on)
+                self._turn = self._clock.call_later(0, self._go_on)
 
     # A round; whoever is called `yield`s when it is time for others
 
     def _walk(self) -> Iterator[None]:
         for queue in self._queues.values():
             self._write_ops(queue)
-            low, high = self._broker.store.queue_bounds(HALF_TOPIC, queue.queue_id)
+            low, high = self._store.queue_bounds(HALF_TOPIC, queue.queue_id)
             from_offset = queue.offset
             if queue.move_within(low, high):
                 logger.warning("move half progress queue=%d from=%d to=%d", queue.queue_id, from_offset, queue.offset)
             if not queue.copies_known:
                 yield from self._find_copies(queue, high)
             while True:
-                yield from self._load("ops", queue, queue.ops.next_entries(self._broker.store))
+                yield from self._load("ops", queue, queue.ops.next_entries(self._store))
                 if not self._read_ops(queue):
                     break
                 yield
@@ -246,12 +272,12 @@ class Transactions:
         """Once after a start: what was copied before it, so that nothing is copied again."""
         offset = queue.offset
         while offset < end:
-            entries = self._broker.store.queue_entries(HALF_TOPIC, queue.queue_id, offset, HALVES_PER_TURN)
+            entries = self._store.queue_entries(HALF_TOPIC, queue.queue_id, offset, HALVES_PER_TURN)
             if not entries:
                 break
             yield from self._load("copies", queue, entries)
             for physical_offset, record_bytes, _ in entries:
-                message = self._broker.store.message_at(physical_offset, record_bytes)
+                message = self._store.message_at(physical_offset, record_bytes)
                 if message is not None:
                     half = Half(message)
                     if half.is_copy:
@@ -261,11 +287,11 @@ class Transactions:
         queue.found_copies()
 
     def _walk_queue(self, queue: HalfQueue, end: int) -> Iterator[None]:
-        clock = self._broker.clock
+        clock = self._clock
         stop_s = clock.monotonic() + QUEUE_ROUND_S
         while queue.offset < end and clock.monotonic() < stop_s:
             count = min(HALVES_PER_TURN, end - queue.offset)
-            entries = self._broker.store.queue_entries(HALF_TOPIC, queue.queue_id, queue.offset, count)
+            entries = self._store.queue_entries(HALF_TOPIC, queue.queue_id, queue.offset, count)
             if not entries:
                 return
             yield from self._load("halves", queue, entries)
@@ -281,7 +307,7 @@ class Transactions:
     def _load(self, walk: str, queue: HalfQueue, entries: list[tuple[int, int, int]]) -> Iterator[None]:
         """Wait until these records are in memory."""
         places = [(physical_offset, record_bytes) for physical_offset, record_bytes, _ in entries]
-        if self.pages is not None and self.pages.wanted(f"{walk} {queue.queue_id}", places, self._loaded):
+        if self._pages.wanted(f"{walk} {queue.queue_id}", places, self._loaded):
             self._is_loading = True
             yield
 
@@ -301,17 +327,17 @@ class Transactions:
         if self._has_ended(queue, queue.offset):
             queue.ops.passed(queue.offset)
             return True
-        message = self._broker.store.message_at(physical_offset, record_bytes)
+        message = self._store.message_at(physical_offset, record_bytes)
         if message is None:
             logger.error("skip half that cannot be read queue_offset=%d", queue.offset)
             return True
         half = Half(message)
         if queue.is_superseded(half) or queue.has_ended(half.first_offset):
             return True
-        if self._broker.is_replica:
-            return self._broker.escape.put_half(half)
-        config = self._broker.config
-        age_ms_max = self._broker.store.options.file_reserved_hours * HOUR_MS
+        if self._put_elsewhere is not None:
+            return self._put_elsewhere(half.as_sent()).status != PutStatus.SERVICE_NOT_AVAILABLE
+        config = self._config()
+        age_ms_max = self._store.options.file_reserved_hours * HOUR_MS
         rules = Rules(config.transaction_timeout_ms, config.transaction_checks_max, age_ms_max)
         verdict = judge(half, self._now_ms, rules)
         if verdict == Verdict.WAIT:
@@ -330,7 +356,7 @@ class Transactions:
         return True
 
     def _read_ops(self, queue: HalfQueue) -> bool:
-        store = self._broker.store
+        store = self._store
         _, end = store.queue_bounds(HALF_TOPIC, queue.queue_id)
         return queue.ops.read(store, queue.offset, end)
 
@@ -338,7 +364,7 @@ class Transactions:
         """Copy the half and ask a producer for the copy. With no producer there the round counts as well, so that the
         copies of a message that nobody will ever decide come to an end. One that is there, but slow to take what it
         is sent, is asked in a later round, which is the one that counts."""
-        link = self._broker.producers.pick(half.group or "")
+        link = self._producers.pick(half.group or "")
         asked = link is None or link.is_writable
         copy = half.copy(half.checks + 1 if asked else half.checks)
         result = self._put_copy(queue, half, copy)
@@ -351,9 +377,9 @@ class Transactions:
         return True
 
     def _send_question(self, link: Link, half: Half, copy: AppendRequest, result: PutResult) -> None:
-        offset_id = self._broker.offset_id(result.physical_offset)
+        offset_id = self._own.offset_id(result.physical_offset)
         command = question(
-            half, copy, result.queue_offset, result.physical_offset, offset_id, self._broker.config.broker_name
+            half, copy, result.queue_offset, result.physical_offset, offset_id, self._config().broker_name
         )
         try:
             link.send_oneway(command)
@@ -369,7 +395,7 @@ class Transactions:
         return result
 
     def _give_up(self, queue: HalfQueue, half: Half) -> bool:
-        self._broker.topics.create_in_send_back(GIVEN_UP_TOPIC, 1, PERM_READ_WRITE)
+        self._topics.create_in_send_back(GIVEN_UP_TOPIC, 1, PERM_READ_WRITE)
         result = self._put(half.given_up())
         if result.status != PutStatus.OK:
             logger.warning("stop round of transactions queue=%d cause=%s", queue.queue_id, result.remark)
@@ -383,12 +409,12 @@ class Transactions:
 
     @property
     def _now_ms(self) -> int:
-        return self._broker.clock.now_ms()
+        return self._clock.now_ms()
 
     def _put(self, request: AppendRequest) -> PutResult:
-        result = self._broker.store.put(request)
+        result = self._store.put(request)
         if result.status == PutStatus.OK:
-            self._broker.stats.put(request.topic, request.queue_id, 1, result.record_bytes)
+            self._delivered(request.topic, request.queue_id, result.record_bytes)
         return result
 
 

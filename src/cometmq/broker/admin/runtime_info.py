@@ -14,14 +14,12 @@ begin with `cometmq.` are our own:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from cometmq.broker.admin.context import RuntimeContext
 from cometmq.memory import own_bytes
 from cometmq.names import SCHEDULE_TOPIC
 from cometmq.store.log.append import PUT_TIME_CLASSES_MS, PutFigures
-
-if TYPE_CHECKING:
-    from cometmq.broker.server import Broker
 
 VERSION: Final = "V5_5_0"
 NO_BUFFER_POOL: Final = 2**31 - 1
@@ -37,33 +35,33 @@ _QUEUES: Final = {
 }
 
 
-def runtime_info(broker: Broker) -> dict[str, str]:
+def runtime_info(context: RuntimeContext) -> dict[str, str]:
     figures = {
-        **_identity(broker),
-        **_puts_and_gets(broker),
-        **_daily(broker),
-        **_store(broker),
-        **_disks(broker),
-        **_delays(broker),
-        **_waiting(broker),
-        **_own(broker),
+        **_identity(context),
+        **_puts_and_gets(context),
+        **_daily(context),
+        **_store(context),
+        **_disks(context),
+        **_delays(context),
+        **_waiting(context),
+        **_own(context),
     }
     return {key: str(value) for key, value in figures.items()}
 
 
-def _identity(broker: Broker) -> dict[str, object]:
+def _identity(context: RuntimeContext) -> dict[str, object]:
     return {
-        "bootTimestamp": broker.stats.started_ms,
-        "runtime": _duration(broker.stats.uptime_s()),
-        "brokerActive": "true" if broker.duties.is_on else "false",
+        "bootTimestamp": context.stats.started_ms,
+        "runtime": _duration(context.stats.uptime_s()),
+        "brokerActive": "true" if context.is_active() else "false",
         "brokerVersionDesc": VERSION,
-        "startAcceptSendRequestTimeStamp": broker.config.start_accept_send_ms,
+        "startAcceptSendRequestTimeStamp": context.config().start_accept_send_ms,
     }
 
 
-def _puts_and_gets(broker: Broker) -> dict[str, object]:
-    puts = broker.store.log.figures
-    rates = broker.stats.pace.rates()
+def _puts_and_gets(context: RuntimeContext) -> dict[str, object]:
+    puts = context.store.log.figures
+    rates = context.stats.pace.rates()
     total = [found + missed for found, missed in zip(rates.found, rates.missed, strict=True)]
     return {
         "putMessageTimesTotal": puts.messages,
@@ -74,7 +72,7 @@ def _puts_and_gets(broker: Broker) -> dict[str, object]:
         "putMessageDistributeTime": _distribution(puts),
         "putLatency99": f"{_percentile_ms(puts, 0.99):.2f}",
         "putLatency999": f"{_percentile_ms(puts, 0.999):.2f}",
-        "getMessageEntireTimeMax": int(broker.store.reading.longest_s * 1000),
+        "getMessageEntireTimeMax": int(context.store.reading.longest_s * 1000),
         "putTps": _rates(rates.put),
         "getFoundTps": _rates(rates.found),
         "getMissTps": _rates(rates.missed),
@@ -83,9 +81,9 @@ def _puts_and_gets(broker: Broker) -> dict[str, object]:
     }
 
 
-def _daily(broker: Broker) -> dict[str, object]:
-    put_now, got_now = broker.stats.messages()
-    (put_yesterday, got_yesterday), (put_today, got_today) = broker.stats.mornings()
+def _daily(context: RuntimeContext) -> dict[str, object]:
+    put_now, got_now = context.stats.messages()
+    (put_yesterday, got_yesterday), (put_today, got_today) = context.stats.mornings()
     return {
         "msgPutTotalYesterdayMorning": put_yesterday,
         "msgPutTotalTodayMorning": put_today,
@@ -96,8 +94,8 @@ def _daily(broker: Broker) -> dict[str, object]:
     }
 
 
-def _store(broker: Broker) -> dict[str, object]:
-    store = broker.store
+def _store(context: RuntimeContext) -> dict[str, object]:
+    store = context.store
     return {
         "commitLogMinOffset": store.log.min_offset,
         "commitLogMaxOffset": store.log.max_offset,
@@ -110,8 +108,8 @@ def _store(broker: Broker) -> dict[str, object]:
     }
 
 
-def _disks(broker: Broker) -> dict[str, object]:
-    options, disk = broker.store.options, broker.store.disk
+def _disks(context: RuntimeContext) -> dict[str, object]:
+    options, disk = context.store.options, context.store.disk
     directories = options.commitlog_dirs()
     ratios: dict[str, float] = {}
     for path in [*directories, options.path("consumequeue")]:
@@ -130,44 +128,36 @@ def _disks(broker: Broker) -> dict[str, object]:
     }
 
 
-def _delays(broker: Broker) -> dict[str, object]:
+def _delays(context: RuntimeContext) -> dict[str, object]:
     """How far each delay level is delivered and how far it goes. The same of timer messages."""
-    ends = broker.store.queues
+    ends = context.store.queues
     levels = {
         f"scheduleMessageOffset_{level}": f"{offset},{ends.max_offset(SCHEDULE_TOPIC, level - 1)}"
-        for level, offset in sorted(broker.delays.offsets.items())
+        for level, offset in sorted(context.delays.offsets.items())
     }
-    timers = broker.timers
-    wheel = {
-        "timerReadBehind": timers.read_behind_ms // 1000,
-        "timerOffsetBehind": timers.queue_behind,
-        "timerCongestNum": timers.pending,
-        "timerEnqueueTps": timers.taken_in.value(),
-        "timerDequeueTps": timers.delivering.value(),
-    }
-    return {**levels, **wheel}
+    return {**levels, **context.timer_figures()}
 
 
-def _waiting(broker: Broker) -> dict[str, object]:
+def _waiting(context: RuntimeContext) -> dict[str, object]:
     """Requests that were accepted and have no answer yet. A parked pull waits for a message, not for the broker."""
     waiting: dict[str, object] = {}
-    parked = broker.longpoll.count
+    parked = context.parked_pulls()
     for key, name in _QUEUES.items():
-        family = broker.families[name]
+        family = context.families[name]
         count = family.waiting
         if name in ("pull", "lite pull"):
             count, parked = max(0, count - parked), max(0, parked - count)
         waiting[f"{key}Size"] = count
         waiting[f"{key}Capacity"] = family.waiting_max
         waiting[f"{key}HeadWaitTimeMills"] = 0
-    transactions = broker.families["transaction"]
+    transactions = context.families["transaction"]
     waiting["EndTransactionQueueSize"] = transactions.waiting
     waiting["EndTransactionThreadPoolQueueCapacity"] = transactions.waiting_max
     return waiting
 
 
-def _own(broker: Broker) -> dict[str, object]:
-    store = broker.store
+def _own(context: RuntimeContext) -> dict[str, object]:
+    store = context.store
     segments, segment_bytes = store.segments.totals()
     queues = [queue.files for queue in store.queues.all()]
     memory = own_bytes()
@@ -178,9 +168,9 @@ def _own(broker: Broker) -> dict[str, object]:
         "cometmq.queueFiles": sum(len(files.starts) for files in queues),
         "cometmq.queueBytes": sum(len(files.starts) * files.file_bytes for files in queues),
         "cometmq.flushBehindBytes": store.log.max_offset - store.log.flushed_offset,
-        "cometmq.parkedPulls": broker.longpoll.count,
-        "cometmq.openHalves": sum(entry.count for entry in broker.transactions.counts.table.values()),
-        "cometmq.propertyFilters": broker.property_filters.count,
+        "cometmq.parkedPulls": context.parked_pulls(),
+        "cometmq.openHalves": sum(entry.count for entry in context.half_counts.table.values()),
+        "cometmq.propertyFilters": context.property_filters.count,
         "cometmq.lightQueues": store.queues.lmq_count,
     }
 

@@ -1,0 +1,18 @@
+"""What the handlers of a replica group need."""
+
+from dataclasses import dataclass
+
+from cometmq.broker.hosts import OwnAddress
+from cometmq.broker.replicas.registration import Registration
+from cometmq.broker.replicas.replica_group import ReplicaGroup
+from cometmq.broker.tables.delay_progress import DelayProgress
+from cometmq.store.store import Store
+
+
+@dataclass(slots=True, eq=False)
+class ReplicaContext:
+    own: OwnAddress
+    store: Store
+    delays: DelayProgress
+    registration: Registration
+    group: ReplicaGroup
