@@ -69,6 +69,17 @@ def test_the_first_start_makes_a_user_and_later_ones_keep_it(lonely: Comet, tmp_
         assert password not in second.errors.read_text()
 
 
+def test_both_servers_are_closed_to_plain_peers_where_the_settings_say_so(lonely: Comet, tmp_path: Path) -> None:
+    lonely.good("tls", "init", tmp_path / "certs")
+    with up(tmp_path / "data", "--secure", "--hello", "-c", str(tmp_path / "certs" / "server.conf")) as running:
+        password = running.said(r"^  password +(\S+)")
+        assert running.said(r"^  it works +(one message)")
+        keys = ("--namesrv", running.namesrv, "--access-key", "admin", "--secret-key", password)
+        lonely.good("user", "list", *keys, "--tls-ca", tmp_path / "certs" / "ca.pem")
+        assert lonely("user", "list", *keys).code == 4
+        assert lonely("user", "list", *keys, "--tls").code == 4, "the system's authorities do not know this one"
+
+
 def test_without_secure_it_says_so_where_there_are_users(tmp_path: Path) -> None:
     data = tmp_path / "data"
     (data / "store" / "config").mkdir(parents=True)

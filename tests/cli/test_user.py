@@ -41,6 +41,14 @@ def test_a_password_from_a_file_is_not_shown(secured: Comet, tmp_path: Path) -> 
     assert "password" not in made.json
     assert "marker" not in made.out + made.err
     secured.good(*signed("bert", "marker-of-bert", "user", "list"))
+    saved = tmp_path / "saved"
+    made = secured.good("user", "create", "berta", "--super", "--save", saved, "-o", "json")
+    assert made.json["password_file"] == str(saved)
+    assert saved.read_text().strip() not in made.out + made.err
+    secured.good("user", "list", "--access-key", "berta", "--secret-key", f"@{saved}")
+    again = secured("user", "create", "berta", "--save", tmp_path / "other")
+    assert again.code == 2
+    assert not (tmp_path / "other").exists(), "nothing was made, so nothing is kept"
     short = secured("user", "create", "short", "--password", "1234567")
     assert (short.code, short.err.count("\n")) == (2, 1)
     assert "1234567" not in short.err

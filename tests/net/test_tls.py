@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from cometmq.clock import ManualClock
-from cometmq.errors import CometError, ConnectFailed
+from cometmq.config import ServerConfig
+from cometmq.errors import CometError, ConfigError, ConnectFailed
 from cometmq.net.client import Client
 from cometmq.net.limits import Limits
 from cometmq.net.server import Server
@@ -326,6 +327,17 @@ def test_a_client_that_verifies_nothing_says_so(caplog: pytest.LogCaptureFixture
         assert not caplog.records
         client_context(ClientTls(verify=False))
     assert ["skip verification" in record.message for record in caplog.records] == [True]
+
+
+def test_a_password_may_be_in_a_file_that_the_setting_names(tmp_path: Path) -> None:
+    (tmp_path / "password").write_text("marker\n")
+    named = f"@{tmp_path}/password"
+    config = ServerConfig(tls_key_password=named, tls_mode="enforcing", tls_outgoing_key_password=named)
+    outgoing = ClientTls.of_server(config)
+    assert outgoing is not None
+    assert TlsSettings.of(config).key_password == outgoing.key_password == "marker"
+    with pytest.raises(ConfigError, match=r"tls.client.keyPassword: cannot read"):
+        ClientTls.of({"tls.enable": "true", "tls.client.keyPassword": f"@{tmp_path}/none"})
 
 
 def test_secrets_are_not_in_the_text_of_settings() -> None:

@@ -9,6 +9,7 @@ What it writes; keys are readable by their owner only, and nothing is ever writt
     ca.pem        what clients and servers trust; give it to everybody
     ca.key        signs certificates: keep it away from servers
     server.pem, server.key, client.pem, client.key
+    server.conf   settings of name servers and brokers that use them
 
 Servers look at their files twice a second and take a new pair for new connections.
 """
@@ -24,12 +25,14 @@ from cometmq.cli.shared.arguments import Verb, count, run_noun
 from cometmq.cli.shared.certificates import Pair
 from cometmq.cli.shared.failures import EXIT_FILE, Failure
 from cometmq.state_file import PRIVATE_MODE
+from cometmq.wire import java_properties
 
 PUBLIC_MODE: Final = 0o644
 LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 DAYS: Final = 825
 AUTHORITY: Final = "ca"
 PEM_BYTES_MAX: Final = 65_536
+CONF: Final = "server.conf"
 
 
 def main(argv: list[str]) -> int:
@@ -58,17 +61,21 @@ def _init(options: argparse.Namespace) -> None:
         "client": certificates.make_client(authority, "client", options.days),
     }
     directory = options.directory.absolute()
+    settings = _server_settings(directory, "server")
+    conf = directory / CONF
+    if conf.exists():
+        raise Failure(EXIT_FILE, f"{conf} is there already: take another directory")
     _write(directory, pairs)
+    _write_file(conf, java_properties.write(settings).encode(), PUBLIC_MODE)
     if options.output in ("json", "yaml"):
-        use = {"server": _server_settings(directory, "server"), "client": _client_options(directory, "client")}
+        use = {"server": settings, "client": _client_options(directory, "client")}
         output.record(options.output, {"directory": str(directory), "files": _names(pairs), "hosts": hosts, **use})
         return
-    output.note(f"wrote {output.joined(_names(pairs))} to {directory}; servers are {output.joined(hosts)}")
-    output.note("\nsettings of name servers and brokers; enforcing once all clients use TLS:")
-    for key, value in _server_settings(directory, "server").items():
+    output.note(f"wrote {output.joined([*_names(pairs), CONF])} to {directory}; servers are {output.joined(hosts)}")
+    output.note(f"\nsettings of name servers and brokers, in {conf}; permissive until all clients use TLS:")
+    for key, value in settings.items():
         print(f"{key}={value}")
-    output.note(f"tls.server.need.client.auth=require also asks clients for a certificate of {directory / 'ca.pem'}")
-    output.note("\noptions of the command, and of contexts (cometmq context add NAME --namesrv HOST:PORT ...):")
+    output.note(f"\ntls.server.need.client.auth=require also asks clients for a certificate of {directory / 'ca.pem'}:")
     output.note(" ".join(f"{name} {value}" for name, value in _client_options(directory, "client").items()))
     output.note(f"\nkeep {directory / 'ca.key'} away from servers: who has it can pose as any of them")
 
@@ -97,7 +104,7 @@ def _issue(options: argparse.Namespace) -> None:
 
 def _server_settings(directory: Path, name: str) -> dict[str, str]:
     return {
-        "tls.server.mode": "permissive",
+        "tls.server.mode": "enforcing",
         "tls.server.certPath": str(directory / f"{name}.pem"),
         "tls.server.keyPath": str(directory / f"{name}.key"),
         "tls.server.trustCertPath": str(directory / f"{AUTHORITY}.pem"),

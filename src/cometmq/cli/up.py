@@ -17,12 +17,15 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from cometmq.cli.context import DEFAULT_NAMESRV
 from cometmq.cli.shared import serving
 from cometmq.cli.shared.passwords import generated
 from cometmq.errors import CometError
+
+if TYPE_CHECKING:
+    from cometmq.net.tls import ClientTls
 
 FIRST_USER: Final = "admin"
 
@@ -77,6 +80,7 @@ async def _serve(options: argparse.Namespace) -> int:
     from cometmq.client.cluster.credentials import configured
     from cometmq.nameserver import settings as nameserver_live
     from cometmq.nameserver.server import NameServer
+    from cometmq.net.tls import ClientTls
 
     serving.tune_collector()
     serving.keep_heap()
@@ -108,7 +112,8 @@ async def _serve(options: argparse.Namespace) -> int:
         print("cometmq up: there are users, but anybody may do anything: add --secure", file=sys.stderr, flush=True)
     failed = False
     if options.hello and (not options.secure or access.keys or configured(None, None) is not None):
-        failed = not await _show(name_server.address, broker.address, data, access)
+        tls = ClientTls.of_server(broker.config)
+        failed = not await _show(name_server.address, broker.address, data, access, tls)
     if not failed:
         await stopping.wait()
     await serving.stop(broker)
@@ -116,14 +121,14 @@ async def _serve(options: argparse.Namespace) -> int:
     return 1 if failed else serving.end("up", broker.store.failure)
 
 
-async def _show(name_server: str, broker: str, data: Path, access: Access) -> bool:
+async def _show(name_server: str, broker: str, data: Path, access: Access, tls: "ClientTls | None") -> bool:
     """For people, on stderr: stdout has the ready line only."""
     from cometmq.build_info import build_info
     from cometmq.cli.shared import self_test
 
     build = build_info()
     try:
-        proof = await self_test.say_hello(name_server, *access.keys)
+        proof = await self_test.say_hello(name_server, *access.keys, tls=tls)
     except CometError as error:
         serving.fail("up", 1, f"the first message did not come back: {error}")
         return False

@@ -16,6 +16,7 @@ from cometmq.cli.shared import output, passwords
 from cometmq.cli.shared.arguments import Verb, duration, run_noun
 from cometmq.cli.shared.connect import administration
 from cometmq.cli.shared.times import span_text
+from cometmq.errors import ConfigError
 
 if TYPE_CHECKING:
     from cometmq.client.admin import User
@@ -76,18 +77,22 @@ def _create_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 async def _create(options: argparse.Namespace) -> None:
-    password, is_new = passwords.chosen(options)
+    password = passwords.chosen(options)
     async with administration(options) as admin:
-        made = await admin.create_user(
-            options.user,
-            password,
-            is_super=options.is_super,
-            is_enabled=not options.disabled,
-            cluster=options.cluster,
-            broker=options.broker,
-        )
-    output.record(options.output, {**_row(made), **({"password": password} if is_new else {})})
-    if is_new:
+        try:
+            made = await admin.create_user(
+                options.user,
+                password.text,
+                is_super=options.is_super,
+                is_enabled=not options.disabled,
+                cluster=options.cluster,
+                broker=options.broker,
+            )
+        except ConfigError:  # the name is taken
+            password.discard()
+            raise
+    output.record(options.output, {**_row(made), **password.shown()})
+    if password.is_shown:
         output.note("the password is shown this once: keep it where only its program can read it")
     if not made.is_super:
         output.note(f"it may do nothing yet: cometmq acl grant {made.name} Topic:NAME Pub")
@@ -104,7 +109,7 @@ def _passwd_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 async def _passwd(options: argparse.Namespace) -> None:
-    password, is_new = passwords.chosen(options)
+    password = passwords.chosen(options, is_plan=not options.yes)
     async with administration(options) as admin:
         user = await admin.describe_user(options.user)
         old = f"stays valid for {span_text(int(options.overlap * 1000))}" if options.overlap else "is refused at once"
@@ -113,9 +118,13 @@ async def _passwd(options: argparse.Namespace) -> None:
             output.note(NOT_CHANGED)
             return
         changed = await admin.alter_user(
-            user.name, password=password, overlap_s=options.overlap, cluster=options.cluster, broker=options.broker
+            user.name,
+            password=password.text,
+            overlap_s=options.overlap,
+            cluster=options.cluster,
+            broker=options.broker,
         )
-    output.record(options.output, {**_row(changed), **({"password": password} if is_new else {})})
+    output.record(options.output, {**_row(changed), **password.shown()})
     if resolve(options).access_key == user.name:
         output.note("it is the user of this command: change its key in your context or environment, too")
 

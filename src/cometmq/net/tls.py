@@ -27,6 +27,7 @@ from pathlib import Path
 from cometmq.clock import Clock, Timer
 from cometmq.config import ServerConfig
 from cometmq.errors import CometError, ConfigError, WireError
+from cometmq.secret_text import read_secret
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +61,7 @@ class TlsSettings:
             mode=config.tls_mode,
             certificate_path=config.tls_certificate_path or None,
             key_path=config.tls_key_path or None,
-            key_password=config.tls_key_password or None,
+            key_password=_password("tls.server.keyPassword", config.tls_key_password),
             trust_path=config.tls_trust_path or None,
             client_auth=config.tls_client_auth,
         )
@@ -95,7 +96,7 @@ class ClientTls:
             trust_path=settings.get("tls.client.trustCertPath") or None,
             certificate_path=settings.get("tls.client.certPath") or None,
             key_path=settings.get("tls.client.keyPath") or None,
-            key_password=settings.get("tls.client.keyPassword") or None,
+            key_password=_password("tls.client.keyPassword", settings.get("tls.client.keyPassword", "")),
             check_name=_flag(settings, "tls.client.checkName", default=True),
             server_name=settings.get("tls.client.serverName") or None,
         )
@@ -111,10 +112,15 @@ class ClientTls:
             trust_path=config.tls_outgoing_trust_path or None,
             certificate_path=config.tls_outgoing_certificate_path or None,
             key_path=config.tls_outgoing_key_path or None,
-            key_password=config.tls_outgoing_key_password or None,
+            key_password=_password("tls.client.keyPassword", config.tls_outgoing_key_password),
             check_name=config.tls_outgoing_name_checked,
             server_name=config.tls_outgoing_server_name or None,
         )
+
+
+def _password(key: str, text: str) -> str | None:
+    """A setting may name a file, which keeps the password out of process lists and files of settings."""
+    return read_secret(key, text) or None
 
 
 def _flag(settings: Mapping[str, str], key: str, *, default: bool) -> bool:

@@ -11,6 +11,7 @@ from cometmq.client.cluster.credentials import configured
 from cometmq.errors import CometError
 from cometmq.memory import resident_bytes
 from cometmq.net.client import Client
+from cometmq.net.tls import ClientTls
 from cometmq.wire.bodies import TopicRoute
 from cometmq.wire.codes import PullFlag, Request, Response
 from cometmq.wire.command import Command, request
@@ -23,12 +24,15 @@ DEFAULT_TOPIC: Final = "TBW102"
 LIMIT_S: Final = 3.0
 
 
-async def say_hello(name_server: str, access_key: str = "", secret_key: str = "") -> str:
+async def say_hello(
+    name_server: str, access_key: str = "", secret_key: str = "", *, tls: ClientTls | None = None
+) -> str:
     """Send and receive one message by way of the name server; says how long it took. CometError if it failed.
 
     Without keys those of the environment are taken, if there are any."""
     keys = configured(access_key or None, secret_key or None)
-    client = Client(hooks=[Signer(keys.access_key, keys.secret_key, keys.security_token)] if keys is not None else [])
+    hooks = [Signer(keys.access_key, keys.secret_key, keys.security_token)] if keys is not None else []
+    client = Client(tls=tls, hooks=hooks)
     try:
         began_s = time.perf_counter()
         broker = await _find_broker(client, name_server)
