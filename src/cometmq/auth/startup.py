@@ -40,7 +40,7 @@ _STRATEGY: Final = re.compile(
     r"(org\.apache\.rocketmq\.auth\.[a-z.]*)?State(less|ful)(Authentication|Authorization)Strategy"
 )
 # Whoever may call one of these without a signature, or without a right, may everything.
-NEVER_WHITELISTED: Final = frozenset((Request.UPDATE_BROKER_CONFIG, *range(3001, 3011)))
+NEVER_WHITELISTED: Final = frozenset((Request.UPDATE_BROKER_CONFIG, Request.UPDATE_NAMESRV_CONFIG, *range(3001, 3011)))
 CODE_MAX: Final = 10**9
 
 

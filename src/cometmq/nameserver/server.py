@@ -18,10 +18,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from cometmq.auth.startup import read_signer
+from cometmq.auth.startup import contains, read_blocks, read_signer
 from cometmq.clock import Clock, SystemClock, Timer
 from cometmq.config import NameServerConfig
 from cometmq.errors import CallError
+from cometmq.nameserver.access import make_guard
 from cometmq.nameserver.handlers import HANDLERS, State
 from cometmq.nameserver.kv import KeyValues
 from cometmq.nameserver.query import RouteQueries
@@ -70,6 +71,7 @@ class NameServer:
         signer = read_signer(config)
         if signer is not None:
             self._client.add_hook(signer)
+        proxies = read_blocks("proxyProtocolTrustedAddresses", config.proxy_trusted_addresses)
         self._server = Server(
             self._dispatcher(self._route_handler(config)),
             limits=Limits(idle_s=config.idle_timeout_s),
@@ -77,6 +79,8 @@ class NameServer:
             tls=TlsSettings.of(config),
             events=self,
             go_away=config.shut_down_gracefully,
+            guard=make_guard(config, self._clock),
+            is_trusted_proxy=partial(contains, proxies),
         )
 
     async def start(self) -> None:
