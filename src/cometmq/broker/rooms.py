@@ -12,6 +12,7 @@
 What one room must hear of another one it subscribes to here.
 """
 
+from cometmq.auth.needs import NEEDS
 from cometmq.broker.access import requests as access_requests
 from cometmq.broker.access.control import AccessControl
 from cometmq.broker.access.copies import Copies
@@ -40,7 +41,7 @@ class Rooms:
         self.shared = shared
         store = shared.store
         pages = ColdPages(store.reading.cold_range, shared.background.load_ranges)
-        self.replicas = ReplicaRoom(shared, access.signer)
+        self.replicas = ReplicaRoom(shared, access.signer, access.allows_replica)
         elsewhere = self.replicas.remote_put if self.replicas.is_replica else None
         self.delayed = DelayedRoom(shared, pages, elsewhere)
         self.transactions = TransactionRoom(
@@ -91,6 +92,8 @@ class Rooms:
             self.admin.handlers,
             bound(access_requests.HANDLERS, access),
         )
+        unsaid = sorted(self.handlers.keys() - NEEDS.keys())
+        assert not unsaid, f"say in auth/needs.py what these need: {unsaid}"
 
     async def settled(self) -> None:
         """Changes made so far are on disk, and name servers were told of them. StoreError if they cannot be saved."""

@@ -34,10 +34,13 @@ LAST_BYTES_LOOK_S: Final = 0.01
 class Replication:
     """`listener` on a master, `follower` on a replica; the other one is None, as are both before `start`."""
 
-    def __init__(self, store: Store, background: Background, clock: Clock) -> None:
+    def __init__(
+        self, store: Store, background: Background, clock: Clock, is_allowed: Callable[[str], bool] = lambda _: True
+    ) -> None:
         self.listener: Listener | None = None
         self.follower: Follower | None = None
         self._clock = clock
+        self._is_allowed = is_allowed
         self._store = store
         self._background = background
 
@@ -48,7 +51,7 @@ class Replication:
             self.follower = Follower(store)
             self.follower.follow(store.options.ha_master_address)
             return
-        self.listener = Listener(store, self._background.load_ranges)
+        self.listener = Listener(store, self._background.load_ranges, self._is_allowed)
         try:
             await self.listener.start(host, port)
         except OSError as error:

@@ -1,5 +1,7 @@
 """The room of what goes on between brokers: made of what it needs, and asked for the requests that it serves."""
 
+from collections.abc import Callable
+
 from cometmq.broker.entry import bound
 from cometmq.broker.hosts import ha_port_of
 from cometmq.broker.replicas import requests
@@ -19,10 +21,10 @@ from cometmq.net.tls import ClientTls
 
 
 class ReplicaRoom:
-    """`signer` signs what goes to other servers. Rooms that have something to do for the whole group give it to
-    `leader_tasks`."""
+    """`signer` signs what goes to other servers, `allows_replica` says to which addresses the log may be copied. Rooms
+    that have something to do for the whole group give it to `leader_tasks`."""
 
-    def __init__(self, shared: Shared, signer: Hook | None) -> None:
+    def __init__(self, shared: Shared, signer: Hook | None, allows_replica: Callable[[str], bool]) -> None:
         config, clock, store, tables = shared.config, shared.clock, shared.store, shared.tables
         self.is_replica = store.options.is_slave
         self.client = Client(limits=CLIENT_LIMITS, clock=clock, tls=ClientTls.of_server(config()))
@@ -39,7 +41,7 @@ class ReplicaRoom:
         self.routes = ClusterRoutes(clock, self.client, self.registration)
         self.leader_tasks = LeaderTasks(self._stop_sending)
         self.remote_put = RemotePut(config, clock, store, self.client, self.routes, self.leader_tasks.resume)
-        self.replication = Replication(store, shared.background, clock)
+        self.replication = Replication(store, shared.background, clock, allows_replica)
         self.table_sync = TableSync(config, clock, tables, store, self.client)
         self.group = ReplicaGroup(
             config,

@@ -45,13 +45,17 @@ TIMER_HAIR_S: Final = 0.001
 
 
 class Listener:
-    """Everything on one event loop. `load_ranges` brings pages into memory: `Background.load_ranges`."""
+    """Everything on one event loop. `load_ranges` brings pages into memory: `Background.load_ranges`. Who connects from
+    an address that is not allowed gets nothing."""
 
-    def __init__(self, store: Store, load_ranges: LoadRanges) -> None:
+    def __init__(
+        self, store: Store, load_ranges: LoadRanges, is_allowed: Callable[[str], bool] = lambda _: True
+    ) -> None:
         self.master = Master(store.log, store.options)
         self.port: int = 0
         self.store = store
         self.load_ranges = load_ranges
+        self.is_allowed = is_allowed
         self.refusals = ThinnedLog(log, store.clock)
         self.closings = ThinnedLog(log, store.clock)
         self.connections: dict[_Connection, None] = {}
@@ -173,6 +177,10 @@ class _Connection(asyncio.Protocol):
         peer = transport.get_extra_info("peername") or ("?", 0)
         self.address = str(peer[0])
         self.name = f"{peer[0]}:{peer[1]}"
+        if not self._listener.is_allowed(self.address):
+            self._listener.refusals.warning("refused replica peer=%s cause=not in haAllowedAddresses", self.name)
+            transport.abort()
+            return
         link = self._listener.admit(self)
         if link is None:
             self._listener.refusals.warning(
