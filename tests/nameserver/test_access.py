@@ -76,7 +76,7 @@ async def test_brokers_register_with_their_credentials_only(tmp_path: Path) -> N
                 assert (await until_routed(peer, "T")).broker_datas[0].broker_name == "broker-a"
             async with running_broker(tmp_path / "b", **where) as stranger:
                 add_topic(stranger, "U")
-                await stranger.settled()
+                await stranger.rooms.settled()
                 assert (await peer.call(request(Request.GET_ROUTEINFO_BY_TOPIC, {"topic": "U"}))).code == 17
 
 

@@ -112,7 +112,7 @@ async def _serve(options: argparse.Namespace) -> int:
         print("cometmq up: there are users, but anybody may do anything: add --secure", file=sys.stderr, flush=True)
     failed = False
     if options.hello and (not options.secure or access.keys or configured(None, None) is not None):
-        tls = ClientTls.of_server(broker.config)
+        tls = ClientTls.of_server(broker.settings.config)
         failed = not await _show(name_server.address, broker.address, data, access, tls)
     if not failed:
         await stopping.wait()
