@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from cometmq.errors import ConfigError, WireError
-from cometmq.spark.columns import COLUMNS, NAMES, Column, chosen, lent
+from cometmq.spark.columns import COLUMNS, NAMES, Column, chosen, viewed
 from cometmq.spark.decode import Records, decode, record_starts
 from cometmq.store.offline.dump import host_text
 from cometmq.wire.compression import compress, decompress
@@ -58,10 +58,10 @@ def records(data: bytes) -> Records:
 
 
 def rows(data: bytes, **options: Any) -> list[dict[str, Any]]:
-    """As they are decoded with bodies of their own, and with lent ones, which must be the same."""
+    """As they are decoded with bodies of their own, and with views of them, which must be the same."""
     found, with_lent = (
         [row for batch in decode(records(data), "broker-a", columns, **options) for row in batch.to_pylist()]
-        for columns in (COLUMNS, lent(COLUMNS))
+        for columns in (COLUMNS, viewed(COLUMNS))
     )
     assert found == with_lent
     for row in found:
@@ -135,7 +135,7 @@ def test_records_may_lie_apart() -> None:
     assert batch.to_pylist() == [{"queueOffset": row["queueOffset"], "body": row["body"]} for row in wanted]
 
 
-@pytest.mark.parametrize("columns", [COLUMNS, lent(COLUMNS)])
+@pytest.mark.parametrize("columns", [COLUMNS, viewed(COLUMNS)])
 def test_only_rows_of_a_tag_and_of_a_range_stay(columns: tuple[Column, ...]) -> None:
     random_ = random.Random(1)
     data = b"".join(message(number, random_).encode() for number in range(200))
@@ -204,7 +204,7 @@ def test_no_bytes_make_it_read_outside(seed: int) -> None:
     if random_.random() < 0.5:
         del data[-random_.randrange(1, 120) :]
     try:
-        columns = lent(COLUMNS) if seed % 2 else COLUMNS
+        columns = viewed(COLUMNS) if seed % 2 else COLUMNS
         count = sum(batch.num_rows for batch in decode(Records(bytes(data), starts), "b", columns, inflate=False))
     except WireError:
         return

@@ -31,7 +31,7 @@ EXAMPLES: Final = 3
 EXAMPLE_LETTERS: Final = 60
 # An object with more fields than this in all is a table by some key; what comes then is left out, and counted.
 FIELDS_MAX: Final = 2000
-# By how much the share of nulls may change before it is told.
+# By how much the share of nulls may change before it is reported.
 NULL_RATE_DRIFT: Final = 0.1
 _I64: Final = 1 << 63
 
@@ -102,10 +102,10 @@ class Profile:
 
     @classmethod
     def from_json(cls, text: str) -> Profile:
-        told = json.loads(text)
+        stated = json.loads(text)
         made = cls()
-        made.left_out = told["left_out"]
-        made.places = {tuple(path): Seen(Counter(kinds), examples) for path, kinds, examples in told["places"]}
+        made.left_out = stated["left_out"]
+        made.places = {tuple(path): Seen(Counter(kinds), examples) for path, kinds, examples in stated["places"]}
         return made
 
     # What it says
@@ -190,10 +190,10 @@ def write_schema(path: Path, topics: Mapping[str, Any]) -> None:
 def read_schema(path: str | Path) -> dict[str, Any]:
     """Schemas by topic."""
     try:
-        told = json.loads(Path(path).read_text())
-        if told["version"] != VERSION:
-            raise ConfigError(f"{path} is of version {told['version']}, this program reads {VERSION}: make it anew")
-        return {topic: one for topic, one in told["topics"].items() if isinstance(one["ddl"], str)}
+        stated = json.loads(Path(path).read_text())
+        if stated["version"] != VERSION:
+            raise ConfigError(f"{path} is of version {stated['version']}, this program reads {VERSION}: make it anew")
+        return {topic: one for topic, one in stated["topics"].items() if isinstance(one["ddl"], str)}
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}; `cometmq pipeline run schema` makes one") from None
     except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -172,8 +172,8 @@ class _Drawing:
             path = " ".join(f"{x:.1f},{y:.1f}" for x, y, _, _ in places)
             colour = _colour(number)
             yield f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2" stroke-linejoin="round"/>'
-            for x, y, told, value in places:
-                title = escape(f"{name}: {_x_title(told)} {short(float(value))}")
+            for x, y, stated, value in places:
+                title = escape(f"{name}: {_x_title(stated)} {short(float(value))}")
                 yield f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"><title>{title}</title></circle>'
 
     def _bars(self) -> Iterable[str]:

@@ -50,7 +50,7 @@ COLUMNS: Final = (
     Column("bodyCRC", "INT", "CRC of the body as stored"),
 )
 # In place of BINARY, in Arrow only: Spark has no name for it.
-LENT: Final = "LENT BINARY"
+VIEWED: Final = "VIEWED BINARY"
 NAMES: Final = tuple(column.name for column in COLUMNS)
 _BY_LOWER: Final = {column.name.lower(): column for column in COLUMNS}
 
@@ -64,9 +64,9 @@ def chosen(names: Iterable[str]) -> list[Column]:
     return [_BY_LOWER[name.lower()] for name in wanted]
 
 
-def lent(columns: Iterable[Column]) -> tuple[Column, ...]:
+def viewed(columns: Iterable[Column]) -> tuple[Column, ...]:
     """The same with bodies that refer to the bytes that were read (`views`): for who writes them at once."""
-    return tuple(column._replace(sql_type=LENT) if column.sql_type == "BINARY" else column for column in columns)
+    return tuple(column._replace(sql_type=VIEWED) if column.sql_type == "BINARY" else column for column in columns)
 
 
 def ddl(columns: Iterable[Column] = COLUMNS) -> str:
@@ -79,7 +79,7 @@ def arrow_schema(columns: Iterable[Column]) -> pa.Schema:
     types = {
         "STRING": pa.string(),
         "BINARY": pa.binary(),
-        LENT: pa.binary_view(),
+        VIEWED: pa.binary_view(),
         "INT": pa.int32(),
         "BIGINT": pa.int64(),
         "TIMESTAMP": pa.timestamp("us", tz="UTC"),

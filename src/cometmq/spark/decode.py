@@ -28,7 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cometmq.errors import WireError
-from cometmq.spark.columns import COLUMNS, LENT, Column, arrow_schema
+from cometmq.spark.columns import COLUMNS, VIEWED, Column, arrow_schema
 from cometmq.spark.lake.body_views import filtered, views
 from cometmq.spark.stores.record_starts import Bytes, Ints, chained
 from cometmq.store.offline.dump import host_text
@@ -368,7 +368,7 @@ def _column(rows: Rows, column: Column, broker_name: str, inflate: bool) -> pa.A
     if name == "brokerName":
         return pa.array([broker_name]).take(pa.array(np.zeros(len(rows), np.int32)))
     if name == "body":
-        return _bodies(rows, inflate, column.sql_type == LENT)
+        return _bodies(rows, inflate, column.sql_type == VIEWED)
     if name == "properties":
         return rows.pairs().maps()
     if name == "tags":
@@ -389,10 +389,10 @@ def _column(rows: Rows, column: Column, broker_name: str, inflate: bool) -> pa.A
     return pa.array(fields[name])
 
 
-def _bodies(rows: Rows, inflate: bool, lend: bool) -> pa.Array:
+def _bodies(rows: Rows, inflate: bool, as_views: bool) -> pa.Array:
     flags = rows.fields["sysFlag"]
     packed = np.flatnonzero(flags & COMPRESSED) if inflate else ()
-    if lend and not len(packed):
+    if as_views and not len(packed):
         return views(rows.buffer, rows.bodies_at, rows.body_ends)
     bodies = ranges(rows.buffer, rows.bodies_at, rows.body_ends, pa.binary())
     if not len(packed):
@@ -400,7 +400,7 @@ def _bodies(rows: Rows, inflate: bool, lend: bool) -> pa.Array:
     values = bodies.to_pylist()
     for row in packed:
         values[row] = decompress(values[row], int(flags[row]))
-    return pa.array(values, pa.binary_view() if lend else pa.binary())
+    return pa.array(values, pa.binary_view() if as_views else pa.binary())
 
 
 def _offset_ids(rows: Rows) -> pa.Array:

@@ -89,8 +89,8 @@ def _fits_or_fails() -> Column:
     place = f.concat_ws(
         "/", "topic", "brokerName", f.col("queueId").cast("string"), f.col("queueOffset").cast("string")
     )
-    told = f.concat(place, f.lit(": the body does not fit the schema; bad_to=TOPIC sends such messages there"))
-    return f.when(_fits(), f.lit(True)).otherwise(f.raise_error(told).cast("boolean"))
+    stated = f.concat(place, f.lit(": the body does not fit the schema; bad_to=TOPIC sends such messages there"))
+    return f.when(_fits(), f.lit(True)).otherwise(f.raise_error(stated).cast("boolean"))
 
 
 class _Explain:
@@ -110,8 +110,8 @@ class _Explain:
             rows = []
             for row in batch.to_pylist():
                 place = f"{row['topic']}/{row['brokerName']}/{row['queueId']}/{row['queueOffset']}"
-                told = {ERROR: why_unfit(row["body"], struct)[:ERROR_LETTERS_MAX], SOURCE: place}
-                properties = dict(row["properties"] or ()) | told
+                stated = {ERROR: why_unfit(row["body"], struct)[:ERROR_LETTERS_MAX], SOURCE: place}
+                properties = dict(row["properties"] or ()) | stated
                 rows.append({**{name: row[name] for name in types}, "properties": list(properties.items())})
             yield pa.RecordBatch.from_pylist(rows, schema=schema)
 

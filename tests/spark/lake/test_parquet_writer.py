@@ -8,14 +8,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cometmq.spark.columns import COLUMNS, arrow_schema, lent
+from cometmq.spark.columns import COLUMNS, arrow_schema, viewed
 from cometmq.spark.lake import parquet_writer
 from cometmq.spark.lake.parquet_writer import DayFile, by_day
 
 DAY_US = 86_400_000_000
 SOME = [column for column in COLUMNS if column.name in ("topic", "body", "storeTimestamp", "queueOffset")]
 SCHEMA = arrow_schema(SOME)
-SCHEMAS = pytest.mark.parametrize("schema", [SCHEMA, arrow_schema(lent(SOME))], ids=["own bodies", "lent bodies"])
+SCHEMAS = pytest.mark.parametrize("schema", [SCHEMA, arrow_schema(viewed(SOME))], ids=["own bodies", "views of bodies"])
 
 
 def batch(times_us: list[int], schema: pa.Schema = SCHEMA) -> pa.RecordBatch:

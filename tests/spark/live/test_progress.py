@@ -10,19 +10,19 @@ from cometmq.spark.pipelines.progress import lag_of, progress
 
 def test_a_line_with_rows_rate_and_lag_is_drawn_and_wiped_at_the_end() -> None:
     out = io.StringIO()
-    with progress("mirror", out) as tell:
-        tell(rows=1200, lag=30)
-        tell.add(5)
-        assert tell.line().startswith("mirror  1,205 rows  ")
-        assert tell.line().endswith("rows/s  lag 30")
+    with progress("mirror", out) as line:
+        line(rows=1200, lag=30)
+        line.add(5)
+        assert line.text().startswith("mirror  1,205 rows  ")
+        assert line.text().endswith("rows/s  lag 30")
     assert "mirror  1,200 rows" in out.getvalue()
     assert out.getvalue().endswith("\r\x1b[K")
 
 
 def test_nothing_is_drawn_where_nobody_looks(capsys: Any) -> None:
-    with progress("mirror") as tell:
-        tell(rows=1)
-        assert not tell.is_shown
+    with progress("mirror") as line:
+        line(rows=1)
+        assert not line.is_shown
     told = capsys.readouterr()
     assert told.err == told.out == ""
 

@@ -103,7 +103,7 @@ def test_a_task_that_is_repeated_sends_only_what_is_not_there_also_after_brokers
         names = ("topic", "brokerName", "queueId", "firstOffset", "lastOffset")
         rows = [dict(zip(names, (*queue, first, last), strict=True)) for queue in queues]
         told = work(iter([pa.RecordBatch.from_pylist([row]) for row in rows]))
-        return [Copied.from_json(batch.to_pylist()[0]["told"]) for batch in told]
+        return [Copied.from_json(batch.to_pylist()[0]["stated"]) for batch in told]
 
     done = copy(0, 30)
     assert [one.runs for one in done] == [(Run(0, 0, 30),)] * 4

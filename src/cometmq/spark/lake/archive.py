@@ -53,8 +53,8 @@ class LakeFile:
     newest_ms: int
 
     @classmethod
-    def of(cls, told: dict[str, Any]) -> LakeFile:
-        made = cls(**{name: told[name] for name in cls.__dataclass_fields__})
+    def of(cls, stated: dict[str, Any]) -> LakeFile:
+        made = cls(**{name: stated[name] for name in cls.__dataclass_fields__})
         for name, kind in cls.__annotations__.items():
             value = getattr(made, name)
             if not isinstance(value, str if kind == "str" else int) or isinstance(value, bool):

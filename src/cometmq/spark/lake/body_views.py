@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from cometmq.spark.stores.record_starts import Ints
 
 # Older ones cannot write views into Parquet files.
-CAN_LEND: Final = int(pa.__version__.split(".")[0]) >= 21
+CAN_VIEW: Final = int(pa.__version__.split(".")[0]) >= 21
 _VIEW: Final = np.dtype([("length", "<i4"), ("letters", "<u4"), ("buffer", "<i4"), ("place", "<i4")])
 _SHORT: Final = 12
 
@@ -45,12 +45,12 @@ def views(buffer: pa.Buffer, starts: Ints, ends: Ints) -> pa.Array:
 
 def filtered(batch: pa.RecordBatch, mask: pa.Array) -> pa.RecordBatch:
     """The rows whose mask is true. Views become copies, and views of those."""
-    lent = [field.name for field in batch.schema if field.type == pa.binary_view()]
+    viewed = [field.name for field in batch.schema if field.type == pa.binary_view()]
     plain = batch
-    for name in lent:
+    for name in viewed:
         plain = plain.set_column(batch.schema.get_field_index(name), name, batch.column(name).cast(pa.binary()))
     kept = plain.filter(mask)
-    for name in lent:
+    for name in viewed:
         kept = kept.set_column(batch.schema.get_field_index(name), name, kept.column(name).cast(pa.binary_view()))
     return kept
 

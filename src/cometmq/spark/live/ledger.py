@@ -85,9 +85,9 @@ class Ledger:
         while last > bounds.first:
             first = max(bounds.first, last - _STRETCH)
             for message in self._cluster.run(records(self._cluster, Range(place, first, last), self._tag)):
-                told = json.loads(message.body)
-                if told["query"] == self._query:
-                    found.append(Note(int(told["next"]), from_dict(told["floors"])))
+                stated = json.loads(message.body)
+                if stated["query"] == self._query:
+                    found.append(Note(int(stated["next"]), from_dict(stated["floors"])))
             if any(note.next_batch for note in found):
                 break
             last = first
@@ -107,9 +107,9 @@ class Ledger:
                     raise
                 time.sleep(0.1)
 
-    def _write(self, told: dict[str, Any]) -> None:
+    def _write(self, stated: dict[str, Any]) -> None:
         """To all brokers; those that do not take it for a while are passed over, if one did."""
-        body = json.dumps(told).encode()
+        body = json.dumps(stated).encode()
         begun_s = time.monotonic()
         stored: set[Queue] = set()
         while True:

@@ -117,10 +117,10 @@ def read_near(
 
 
 def _directory(options: Options, queue: Queue) -> str:
-    told = options.text("storePath", 'the directory of the broker\'s store, or {"broker": "directory"}')
-    if not told.lstrip().startswith("{"):
-        return told
-    found = json.loads(told).get(queue.broker)
+    stated = options.text("storePath", 'the directory of the broker\'s store, or {"broker": "directory"}')
+    if not stated.lstrip().startswith("{"):
+        return stated
+    found = json.loads(stated).get(queue.broker)
     if found is None:
         raise ConfigError(f"option storePath has no directory of broker {queue.broker}")
     return str(found)

@@ -132,14 +132,14 @@ async def _settle(waiting: list[asyncio.Future[SendReceipt]]) -> None:
 
 def _spare_topic(options: Options) -> str | None:
     """None: a message that is too large ends the task; "": it is dropped; else where its beginning goes."""
-    told = options.text("oversize")
-    if told == "fail":
+    stated = options.text("oversize")
+    if stated == "fail":
         return None
-    if told == "drop":
+    if stated == "drop":
         return ""
-    if told.startswith("dlq:") and told[4:]:
-        return told[4:]
-    raise ConfigError(f"option oversize={told} is none of fail, drop, dlq:TOPIC")
+    if stated.startswith("dlq:") and stated[4:]:
+        return stated[4:]
+    raise ConfigError(f"option oversize={stated} is none of fail, drop, dlq:TOPIC")
 
 
 # Transactions

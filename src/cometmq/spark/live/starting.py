@@ -45,8 +45,8 @@ def queues_of(options: Options, cluster: Remote) -> list[Queue]:
     """ConfigError unless one of the three says which; NoRoute names a topic that is not there."""
     given = [name for name in TOPIC_OPTIONS if options.get(name)]
     if len(given) != 1:
-        told = " and ".join(given) or "none"
-        raise ConfigError(f"give exactly one of subscribe, subscribePattern and assign, not {told}")
+        stated = " and ".join(given) or "none"
+        raise ConfigError(f"give exactly one of subscribe, subscribePattern and assign, not {stated}")
     if given[0] == "subscribe":
         return cluster.queues(_there(options.names("subscribe"), cluster))
     if given[0] == "subscribePattern":
@@ -119,15 +119,15 @@ def _resolve(options: Options, cluster: Remote, queues: list[Queue], side: str, 
     return _marked(options, cluster, marks)
 
 
-def _complete(told: Positions, queues: list[Queue], side: str) -> Positions:
-    missing, strange = set(queues) - set(told), set(told) - set(queues)
+def _complete(stated: Positions, queues: list[Queue], side: str) -> Positions:
+    missing, strange = set(queues) - set(stated), set(stated) - set(queues)
     if missing or strange:
         raise ConfigError(
             f"option {side}Offsets must name every queue that is read and no other; "
             f"missing: {', '.join(map(str, sorted(missing))) or 'none'}; not read: "
             f"{', '.join(map(str, sorted(strange))) or 'none'}"
         )
-    return told
+    return stated
 
 
 def _marked(options: Options, cluster: Remote, marks: Positions) -> Positions:

@@ -278,7 +278,7 @@ def _average_bytes(options: Options, begin: Positions, end: Positions) -> int:
 
 def seconds(text: str, name: str) -> float:
     """Of 15m, 500ms, 2h or a plain number of seconds."""
-    told = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|)", text.strip().lower())
-    if told is None:
+    stated = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|)", text.strip().lower())
+    if stated is None:
         raise ConfigError(f"option {name}={text} is no duration such as 500ms, 30s or 15m")
-    return float(told.group(1)) * _UNITS[told.group(2) or "s"]
+    return float(stated.group(1)) * _UNITS[stated.group(2) or "s"]

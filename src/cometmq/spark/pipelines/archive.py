@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.names import readable_part
-from cometmq.spark.columns import COLUMNS, Column, chosen, lent
+from cometmq.spark.columns import COLUMNS, Column, chosen, viewed
 from cometmq.spark.lake.archive import CODEC, Lake, LakeFile, Manifest, check_codec, data_path
 from cometmq.spark.live.offsets import Queue, Range
-from cometmq.spark.pipelines.progress import Tell, follow, progress
+from cometmq.spark.pipelines.progress import ProgressLine, follow, progress
 from cometmq.spark.pipelines.steps import Summary, at
 
 if TYPE_CHECKING:
@@ -69,11 +69,11 @@ def archive(
     }
     ranges = spark.readStream.format("cometmq").options(**options, emit="shares").load()
     before = {file.path for file in lake.live_files()}
-    with progress("archive") as tell:
-        writer = ranges.writeStream.foreachBatch(_Batch(str(lake.root), options, tuple(wanted), codec, tell))
+    with progress("archive") as line:
+        writer = ranges.writeStream.foreachBatch(_Batch(str(lake.root), options, tuple(wanted), codec, line))
         writer = writer.option("checkpointLocation", checkpoint or str(lake.root / "_checkpoint"))
         timed = writer.trigger(availableNow=True) if once else writer.trigger(processingTime=f"{interval_s} seconds")
-        follow(timed.start(), tell, count=False)
+        follow(timed.start(), line, count=False)
     added = [file for file in lake.live_files() if file.path not in before]
     return Summary(
         "archive",
@@ -90,12 +90,14 @@ def archive(
 class _Batch:
     """What is done for each micro-batch, in the driver."""
 
-    def __init__(self, root: str, options: dict[str, str], columns: tuple[Column, ...], codec: str, tell: Tell) -> None:
+    def __init__(
+        self, root: str, options: dict[str, str], columns: tuple[Column, ...], codec: str, line: ProgressLine
+    ) -> None:
         self.root = root
         self.options = options
         self.columns = columns
         self.codec = codec
-        self.tell = tell
+        self.line = line
 
     def __call__(self, ranges: DataFrame, batch: int) -> None:
         lake = Lake(self.root)
@@ -109,7 +111,7 @@ class _Batch:
         at("written")
         lake.publish(Manifest(query, batch, tuple(column.name for column in self.columns), tuple(files)))
         at("committed")
-        self.tell.add(sum(file.rows for file in files))
+        self.line.add(sum(file.rows for file in files))
 
 
 class _Write:
@@ -143,14 +145,14 @@ class _Write:
                     yield pa.RecordBatch.from_pylist([asdict(file) for file in files], schema=_file_schema())
 
     def _files(self, one: Range) -> Iterator[LakeFile]:
-        from cometmq.spark.lake.body_views import CAN_LEND
+        from cometmq.spark.lake.body_views import CAN_VIEW
         from cometmq.spark.lake.parquet_writer import DayFile, by_day
         from cometmq.spark.live.source import read_messages, source_options
 
         options = source_options(self.options)
         names = [column.name for column in self.columns]
         needed = tuple(chosen(dict.fromkeys([*names, "storeTimestamp"])))
-        needed = lent(needed) if CAN_LEND else needed
+        needed = viewed(needed) if CAN_VIEW else needed
         days: dict[str, DayFile] = {}
         for batch in read_messages(options, one, needed):
             for day, part in by_day(batch):

@@ -68,15 +68,15 @@ def dedupe(
     spark.conf.set(STATE_CONF, ROCKSDB)
     frame = spark.readStream.format("cometmq").options(**options).load()
     single = first_of_each(frame, key, within)
-    with progress("dedupe") as tell:
+    with progress("dedupe") as line:
         writer = single.writeStream.foreachBatch(target.write).option("checkpointLocation", checkpoint)
         timed = writer.trigger(availableNow=True) if once else writer.trigger(processingTime=f"{interval_s} seconds")
         try:
             query = timed.start()
         finally:
             spark.conf.set(STATE_CONF, str(before))
-        follow(query, tell)
-    figures: dict[str, Any] = {"read": tell.rows, "rows": target.rows, "dropped": tell.rows - target.rows}
+        follow(query, line)
+    figures: dict[str, Any] = {"read": line.rows, "rows": target.rows, "dropped": line.rows - target.rows}
     if count_late:
         figures["late"] = target.late(spark, key)
     return Summary("dedupe", figures | {"to": to or root})
@@ -106,14 +106,14 @@ class _Topic:
         from pyspark.sql import Observation
         from pyspark.sql import functions as f
 
-        told = f.map_filter("properties", lambda name, _: name != KEY_PROPERTY)
+        stated = f.map_filter("properties", lambda name, _: name != KEY_PROPERTY)
         shown = f.substring(f.regexp_replace(KEY, "[\\x00-\\x1f]", " "), 1, 1000)
         count = Observation()
         rows = (
             frame.sortWithinPartitions(*_IDENTITY)
             .select(
                 "body", "tags", "keys", "flag", f.md5(f.col(KEY).cast("binary")).alias("rowId"),
-                f.map_concat(told, f.create_map(f.lit(KEY_PROPERTY), shown)).alias("properties"),
+                f.map_concat(stated, f.create_map(f.lit(KEY_PROPERTY), shown)).alias("properties"),
             )
             .observe(count, f.count(f.lit(1)).alias("rows"))
         )  # fmt: skip
@@ -143,7 +143,7 @@ class _Archive:
         at("dedupe before write")
         rows = frame.select(*NAMES).sortWithinPartitions(*_IDENTITY)
         work = _WriteRows(self.root, f"{query}-{batch}")
-        files = [LakeFile.of(json.loads(row["told"])) for row in rows.mapInArrow(work, "told STRING").collect()]
+        files = [LakeFile.of(json.loads(row["stated"])) for row in rows.mapInArrow(work, "stated STRING").collect()]
         at("dedupe before publish")
         lake.publish(Manifest(query, batch, tuple(NAMES), tuple(files)))
         self.rows += sum(file.rows for file in files)
@@ -191,7 +191,7 @@ class _WriteRows:
                 str(file.path.relative_to(self.root)), topic, day, file.rows, size, "", -1, -1, -1,
                 file.oldest_us // 1000, file.newest_us // 1000,
             )  # fmt: skip
-            yield pa.RecordBatch.from_arrays([pa.array([json.dumps(asdict(made))])], names=["told"])
+            yield pa.RecordBatch.from_arrays([pa.array([json.dumps(asdict(made))])], names=["stated"])
 
     def _path(self, topic: str, day: str) -> str:
         return data_path(topic, day, f"part-{self.name}-{uuid.uuid4().hex}.parquet")

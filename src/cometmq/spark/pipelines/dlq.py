@@ -28,7 +28,7 @@ from cometmq.errors import ConfigError, StoreError
 from cometmq.names import DLQ_PREFIX, dlq_topic
 from cometmq.spark.lake.atomic_file import create_whole
 from cometmq.spark.live.remote import remote
-from cometmq.spark.pipelines.progress import Tell, progress, tasks
+from cometmq.spark.pipelines.progress import ProgressLine, progress, tasks
 from cometmq.spark.pipelines.steps import Summary, at, connection
 from cometmq.wire.record.properties import Property
 
@@ -77,11 +77,11 @@ def dlq(
         return Summary("dlq", {"letters": 0, "groups": 0}), []
     table = letters(spark, options, wanted, cause)
     chosen = table.filter(where) if where else table
-    with progress("dlq") as tell, tasks(spark, tell):
+    with progress("dlq") as line, tasks(spark, line):
         figures, rows = _triage(chosen, rows_max)
         if replay:
             assert ledger is not None
-            figures["sent"] = Replays(Path(ledger), options, tell).run(chosen, table)
+            figures["sent"] = Replays(Path(ledger), options, line).run(chosen, table)
     return Summary("dlq", figures), rows
 
 
@@ -142,10 +142,10 @@ def _letter(row: Any) -> DeadLetter:
 class Replays:
     """The ledger, and what is sent by it."""
 
-    def __init__(self, folder: Path, options: dict[str, str], tell: Tell) -> None:
+    def __init__(self, folder: Path, options: dict[str, str], line: ProgressLine) -> None:
         self.folder = folder
         self.options = options
-        self.tell = tell
+        self.line = line
 
     def run(self, chosen: DataFrame, table: DataFrame) -> int:
         """Ends what was begun, then sends what is new. How many letters this run has seen through."""
@@ -192,5 +192,5 @@ class Replays:
             part.write.format("cometmq").options(**sink, jobId=f"{plan['job']}-{topic}").mode("append").save()
         at("dlq after send")
         create_whole(self._path(number, "done"), json.dumps({"letters": len(plan["letters"])}).encode())
-        self.tell.add(len(plan["letters"]))
+        self.line.add(len(plan["letters"]))
         return len(plan["letters"])

@@ -27,7 +27,7 @@ from cometmq.spark.live.offsets import Positions, Queue, Range
 from cometmq.spark.live.remote import Remote, remote
 from cometmq.spark.options import Options
 from cometmq.spark.pipelines.mirror_table import Copied, Table, runs_of
-from cometmq.spark.pipelines.progress import Tell, follow, progress
+from cometmq.spark.pipelines.progress import ProgressLine, follow, progress
 from cometmq.spark.pipelines.steps import Summary, at
 from cometmq.wire.bodies import MessageQueue
 from cometmq.wire.record.properties import Property
@@ -88,11 +88,11 @@ def mirror(
     link = Link.between(given, sink, cluster, to_cluster, brokers)
     table = Table(state)
     ranges = spark.readStream.format("cometmq").options(**given, emit="ranges").load()
-    with progress("mirror") as tell:
-        batch = _Batch(link, table, tell)
+    with progress("mirror") as line:
+        batch = _Batch(link, table, line)
         writer = ranges.writeStream.foreachBatch(batch).option("checkpointLocation", f"{state}/checkpoint")
         timed = writer.trigger(availableNow=True) if once else writer.trigger(processingTime=f"{interval_s} seconds")
-        follow(timed.start(), tell, count=False)
+        follow(timed.start(), line, count=False)
     moved = {group: carry_group(given, sink, table, group) for group in (groups or "").split(",") if group}
     figures = {"rows": batch.rows, "cut": batch.cut, "from": link.name, "to": link.to_name, "table": str(table.folder)}
     return Summary("mirror", figures | {f"group {group}": len(positions) for group, positions in moved.items()})
@@ -187,12 +187,12 @@ def _members(cluster: Remote) -> dict[str, str]:
     return {member.name: member.cluster for member in cluster.run(Admin(cluster.instance).members())}
 
 
-def _brokers(there: list[str], here: list[str], told: str | None) -> dict[str, str]:
-    if told is not None:
-        pairs = dict(part.partition("=")[::2] for part in told.split(","))
+def _brokers(there: list[str], here: list[str], stated: str | None) -> dict[str, str]:
+    if stated is not None:
+        pairs = dict(part.partition("=")[::2] for part in stated.split(","))
         strange = sorted(set(pairs.values()) - set(here))
         if strange:
-            raise ConfigError(f"brokers={told}: {', '.join(strange)} is none of {', '.join(here)}")
+            raise ConfigError(f"brokers={stated}: {', '.join(strange)} is none of {', '.join(here)}")
         return pairs
     if set(there) <= set(here):
         return dict(zip(there, there, strict=True))
@@ -207,10 +207,10 @@ def _brokers(there: list[str], here: list[str], told: str | None) -> dict[str, s
 class _Batch:
     """What is done for each micro-batch, in the driver."""
 
-    def __init__(self, link: Link, table: Table, tell: Tell) -> None:
+    def __init__(self, link: Link, table: Table, line: ProgressLine) -> None:
         self.link = link
         self.table = table
-        self.tell = tell
+        self.line = line
         self.rows = 0
         self.cut = 0
 
@@ -223,13 +223,13 @@ class _Batch:
         queues = [Queue(row["topic"], row["brokerName"], row["queueId"]) for row in ranges.collect()]
         self.link.make_room(queues)
         work = _Copy(self.link, {queue: self.table.end(queue) for queue in queues})
-        copied = [Copied.from_json(row["told"]) for row in ranges.mapInArrow(work, "told STRING").collect()]
+        copied = [Copied.from_json(row["stated"]) for row in ranges.mapInArrow(work, "stated STRING").collect()]
         at("written")
         self.table.publish(query, batch, copied)
         at("committed")
         self.rows += sum(one.rows for one in copied)
         self.cut += sum(one.cut for one in copied)
-        self.tell(rows=self.rows)
+        self.line(rows=self.rows)
 
 
 class _Copy:
@@ -245,8 +245,8 @@ class _Copy:
         for batch in batches:
             for row in batch.to_pylist():
                 queue = Queue(row["topic"], row["brokerName"], row["queueId"])
-                told = self._copy(Range(queue, row["firstOffset"], row["lastOffset"])).to_json()
-                yield pa.RecordBatch.from_arrays([pa.array([told])], names=["told"])
+                stated = self._copy(Range(queue, row["firstOffset"], row["lastOffset"])).to_json()
+                yield pa.RecordBatch.from_arrays([pa.array([stated])], names=["stated"])
 
     def _copy(self, one: Range) -> Copied:
         from cometmq.spark.live.exactly_once import There, marked, send_once, since

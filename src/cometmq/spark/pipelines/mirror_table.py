@@ -51,9 +51,9 @@ class Copied:
         return cls.of(json.loads(text))
 
     @classmethod
-    def of(cls, told: dict[str, Any]) -> Copied:
-        runs = tuple(Run(*run) for run in told["runs"])
-        return cls(Queue(*told["from"]), Queue(*told["to"]), runs, int(told["cut"]))
+    def of(cls, stated: dict[str, Any]) -> Copied:
+        runs = tuple(Run(*run) for run in stated["runs"])
+        return cls(Queue(*stated["from"]), Queue(*stated["to"]), runs, int(stated["cut"]))
 
 
 def runs_of(places: Iterable[tuple[int, int]]) -> tuple[Run, ...]:

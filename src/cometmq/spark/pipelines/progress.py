@@ -1,8 +1,8 @@
 """Progress of a running pipeline: one line on stderr that is drawn anew, and only where stderr is a terminal.
 
-    with progress("mirror") as tell:
-        follow(query, tell)                # a stream: rows and lag of each micro-batch, until it ends
-        tell(rows=1200, lag=30)            # or by hand; `rows` is the total so far
+    with progress("mirror") as line:
+        follow(query, line)                # a stream: rows and lag of each micro-batch, until it ends
+        line(rows=1200, lag=30)            # or by hand; `rows` is the total so far
 
     mirror  1,200 rows  400 rows/s  lag 30
 
@@ -29,7 +29,7 @@ DRAW_EVERY_S: Final = 0.2
 POLL_S: Final = 0.5
 
 
-class Tell:
+class ProgressLine:
     """Takes the figures of a job as they come; may be called from any thread."""
 
     def __init__(self, name: str, stream: TextIO | None) -> None:
@@ -51,13 +51,13 @@ class Tell:
             self.figures |= figures
             if self._stream is not None and time.monotonic() - self._drawn_s >= DRAW_EVERY_S:
                 self._drawn_s = time.monotonic()
-                self._stream.write(f"\r\x1b[K{self.line()}")
+                self._stream.write(f"\r\x1b[K{self.text()}")
                 self._stream.flush()
 
     def add(self, rows: int) -> None:
         self(rows=self.rows + rows)
 
-    def line(self) -> str:
+    def text(self) -> str:
         rate = self.rows / max(0.001, time.monotonic() - self._begun_s)
         shown = [self._name, f"{self.rows:,} rows", f"{rate:,.0f} rows/s"]
         shown += [
@@ -72,39 +72,39 @@ class Tell:
 
 
 @contextmanager
-def progress(name: str, stream: TextIO | None = None) -> Iterator[Tell]:
-    """`stream`: where to, stderr if it is a terminal unless told. The line is gone when the job is done."""
-    tell = Tell(name, stream or (sys.stderr if sys.stderr.isatty() else None))
+def progress(name: str, stream: TextIO | None = None) -> Iterator[ProgressLine]:
+    """`stream`: where to, stderr if it is a terminal, by default. The line is gone when the job is done."""
+    line = ProgressLine(name, stream or (sys.stderr if sys.stderr.isatty() else None))
     try:
-        yield tell
+        yield line
     finally:
-        tell.wipe()
+        line.wipe()
 
 
-def follow(query: StreamingQuery, tell: Tell, *, count: bool = True) -> None:
+def follow(query: StreamingQuery, line: ProgressLine, *, count: bool = True) -> None:
     """Waits until a stream ends and tells how far it is. `count=False`: the job counts its rows itself."""
     seen = -1
     while not query.awaitTermination(1):
-        seen = _told(query, tell, seen, count)
-    _told(query, tell, seen, count)
+        seen = _drawn(query, line, seen, count)
+    _drawn(query, line, seen, count)
 
 
-def _told(query: StreamingQuery, tell: Tell, seen: int, count: bool) -> int:
+def _drawn(query: StreamingQuery, line: ProgressLine, seen: int, count: bool) -> int:
     for one in query.recentProgress:
         batch = int(one["batchId"])
         if batch <= seen:
             continue
         seen = batch
         if count:
-            tell.add(int(one["numInputRows"]))
-        tell(lag=lag_of(one), batch=batch)
+            line.add(int(one["numInputRows"]))
+        line(lag=lag_of(one), batch=batch)
     return seen
 
 
-def lag_of(told: Any) -> int:
+def lag_of(stated: Any) -> int:
     """Messages that were there but not read when a micro-batch ended; of a progress report, as Spark gives it."""
     lag = 0
-    for source in told["sources"]:
+    for source in stated["sources"]:
         told_of = (source[name] for name in ("endOffset", "latestOffset"))
         # The text null, too: a batch that is repeated after a restart knows no latest offset.
         end, latest = (json.loads(text) if isinstance(text, str) else text for text in told_of)
@@ -116,9 +116,9 @@ def lag_of(told: Any) -> int:
 
 
 @contextmanager
-def tasks(spark: SparkSession, tell: Tell) -> Iterator[None]:
+def tasks(spark: SparkSession, line: ProgressLine) -> Iterator[None]:
     """Tells, while a batch job runs, how many of its tasks are done. Only a terminal is worth the asking."""
-    if not tell.is_shown:
+    if not line.is_shown:
         yield
         return
     done = threading.Event()
@@ -128,7 +128,7 @@ def tasks(spark: SparkSession, tell: Tell) -> Iterator[None]:
         while not done.wait(POLL_S):
             stages = [tracker.getStageInfo(number) for number in tracker.getActiveStageIds()]
             there = [one for one in stages if one is not None]
-            tell(tasks=f"{sum(one.numCompletedTasks for one in there)}/{sum(one.numTasks for one in there)}")
+            line(tasks=f"{sum(one.numCompletedTasks for one in there)}/{sum(one.numTasks for one in there)}")
 
     thread = threading.Thread(target=watch, name="pipeline-progress", daemon=True)
     thread.start()

@@ -86,7 +86,7 @@ def rebuild(
         shutil.rmtree(building, ignore_errors=True)
         building.mkdir()
         _check_index(Path(store), StoreOptions(**sizes), index)
-        with progress("rebuild") as tell, tasks(spark, tell):
+        with progress("rebuild") as line, tasks(spark, line):
             figures = _build(spark, directory, building, sizes, index, partition_mib << 20)
         at("rebuild before ready")
         building.rename(ready)
@@ -185,10 +185,10 @@ class _Scan:
         delays_ms = parse_delay_levels(self.delay_levels or StoreOptions().delay_levels)
         rows: list[tuple[Any, ...]] = []
         for batch in batches:
-            for told in batch.to_pylist():
-                if told["last"] <= told["first"]:
+            for stated in batch.to_pylist():
+                if stated["last"] <= stated["first"]:
                     continue
-                for row in scan_range(self.directory, LogRange(told["first"], told["last"]), delays_ms):
+                for row in scan_range(self.directory, LogRange(stated["first"], stated["last"]), delays_ms):
                     rows.append(row)
                     if len(rows) >= ROWS_PER_BATCH:
                         yield _batch(rows)
@@ -317,7 +317,7 @@ class _PutUnits(_Put):
             for queue in queues.all()
         ]
         queues.close()
-        yield from _told(done)
+        yield from _rows_of(done)
 
 
 class _PutKeys(_Put):
@@ -339,7 +339,7 @@ class _PutKeys(_Put):
         index.flush_now()
         done = [(folder, "index", os.path.basename(file.file.path), file.count) for file in index.files]
         index.close()
-        yield from _told(done)
+        yield from _rows_of(done)
 
 
 class _StoreClock:
@@ -358,7 +358,7 @@ class _StoreClock:
         raise AssertionError("nothing is put off while an index is rebuilt")
 
 
-def _told(done: list[tuple[str, str, str, int]]) -> Iterator[pa.RecordBatch]:
+def _rows_of(done: list[tuple[str, str, str, int]]) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
 
     if done:

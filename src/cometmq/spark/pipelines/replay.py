@@ -60,7 +60,7 @@ def replay(
     at("replay before send")
     rows = frame.select(columns)
     options = {"namesrvAddr": namesrv, "topic": to, "delivery": "deduplicated", "jobId": f"replay-{run}", **sink}
-    with progress("replay") as tell, tasks(spark, tell):
+    with progress("replay") as line, tasks(spark, line):
         rows.write.format("cometmq").options(**options).mode("append").save()
         at("replay after send")
         count = rows.count()
@@ -83,5 +83,5 @@ def _planned(
         fresh = plan.with_suffix(".new")
         fresh.write_text(json.dumps({"files": found, "parts": parts}))
         fresh.replace(plan)
-    told = json.loads(plan.read_text())
-    return [str(lake.place(path)) for path in told["files"]], int(told["parts"])
+    stated = json.loads(plan.read_text())
+    return [str(lake.place(path)) for path in stated["files"]], int(stated["parts"])

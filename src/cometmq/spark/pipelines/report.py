@@ -78,7 +78,7 @@ def report(
     names = _names(topics) or [one for one in cluster.topics() if _is_users(one)]
     start_ms = moment_ms(since)
     options = {"namesrvAddr": namesrv, **source}
-    with progress("report") as tell, tasks(spark, tell):
+    with progress("report") as line, tasks(spark, line):
         parts = [*_standings(cluster, names, _names(groups))]
         parts += _latencies(spark, options, names, start_ms)
         parts += _traces(spark, cluster, options, trace_topic, start_ms)
@@ -158,16 +158,16 @@ def _traces(
         cluster.queues([topic])
     except NoRoute:
         return []
-    told = _read(spark, options, topic, "body", start_ms).mapInArrow(_records, TRACES_DDL).cache()
+    stated = _read(spark, options, topic, "body", start_ms).mapInArrow(_records, TRACES_DDL).cache()
     try:
-        sent = told.filter("kind = 'Pub' AND success")
+        sent = stated.filter("kind = 'Pub' AND success")
         minute = "date_trunc('MINUTE', timestamp_millis(timeMs)) AS minute"
         sends = sent.selectExpr("topic", "grp AS `group`", minute, "CAST(costMs AS DOUBLE) AS ms")
         ids = sent.groupBy("id").agg({"topic": "first", "timeMs": "min"}).toDF("id", "topic", "sentMs")
-        reached = told.filter("kind = 'SubBefore'").drop("topic").join(ids, "id")
+        reached = stated.filter("kind = 'SubBefore'").drop("topic").join(ids, "id")
         delivery = reached.selectExpr("topic", "grp AS `group`", minute, "CAST(timeMs - sentMs AS DOUBLE) AS ms")
         begun = reached.selectExpr("request", "id", "topic", "grp", "timeMs")
-        ended = told.filter("kind = 'SubAfter'").select("request", "id", "costMs")
+        ended = stated.filter("kind = 'SubAfter'").select("request", "id", "costMs")
         consumed = ended.join(begun, ["request", "id"])
         consume = consumed.selectExpr("topic", "grp AS `group`", minute, "CAST(costMs AS DOUBLE) AS ms")
         by = ["topic", "group"]
@@ -177,7 +177,7 @@ def _traces(
             *quantiles(consume, "consume", "How long handlers took.", by),
         ]
     finally:
-        told.unpersist()
+        stated.unpersist()
 
 
 def _read(spark: SparkSession, options: dict[str, str], topics: str, columns: str, start_ms: int | None) -> DataFrame:
@@ -196,10 +196,10 @@ def quantiles(times: DataFrame, name: str, meaning: str, by: Sequence[str]) -> l
     keys = [*by, "minute"]
     # One pass for both: rows of the first set have no minute.
     rows = times.groupingSets([list(by), keys], *keys).agg(*figures).collect()
-    told = [(*map(_plain, row[: len(keys)]), row[len(keys)], *row["q"], row["most"]) for row in rows]
+    stated = [(*map(_plain, row[: len(keys)]), row[len(keys)], *row["q"], row["most"]) for row in rows]
     at = len(by)
-    whole = sorted((*row[:at], *row[at + 1 :]) for row in told if row[at] is None)
-    minutes = sorted(row for row in told if row[at] is not None)
+    whole = sorted((*row[:at], *row[at + 1 :]) for row in stated if row[at] is None)
+    minutes = sorted(row for row in stated if row[at] is not None)
     return [
         Part(name, meaning, (*by, *FIGURES), whole),
         Part(f"{name} by minute", meaning, (*keys, *FIGURES), minutes),

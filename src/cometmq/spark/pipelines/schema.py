@@ -49,7 +49,7 @@ def schema(
     frame = messages(spark, topics=topics, columns=columns, namesrv=namesrv, root=root, store=store, **given)
     if sample < 1:
         frame = frame.sample(fraction=sample, seed=1)
-    with progress("schema") as tell, tasks(spark, tell):
+    with progress("schema") as line, tasks(spark, line):
         rows = frame.mapInArrow(_profiles, PROFILES_DDL).collect()
     days: dict[str, dict[str, Profile]] = {}
     for row in rows:

@@ -141,7 +141,7 @@ def search(
         frames.append(_store(spark, store, names, wanted))
     if live:
         frames.append(_live(spark, namesrv, names, wanted, given))
-    with progress("search") as tell, tasks(spark, tell):
+    with progress("search") as line, tasks(spark, line):
         rows = [row for frame in frames for row in frame.collect()]
     pruned = [row["pruned"] for row in rows if row["pruned"] is not None]
     for kind in ("keys", "tags"):
@@ -166,7 +166,7 @@ def moment_ms(text: str | None) -> int | None:
 
 
 def _merged(rows: list[Any]) -> list[Hit]:
-    """Oldest first; what was found in several places is told once, with all of them."""
+    """Oldest first; what was found in several places is reported once, with all of them."""
     found: dict[tuple[Any, ...], Hit] = {}
     for row in sorted(rows, key=lambda one: (one["storeMs"], one["topic"], one["queue"], one["offset"], one["place"])):
         identity = (row["topic"], row["broker"], row["queue"], row["offset"], row["id"])

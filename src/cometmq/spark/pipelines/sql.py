@@ -33,7 +33,7 @@ from cometmq.names import place_below, topic_fault
 from cometmq.spark.bodies import quoted, read_schema
 from cometmq.spark.live.rows import SINK_COLUMNS
 from cometmq.spark.parsed import COLUMNS, fields_of, unfit_of
-from cometmq.spark.pipelines.progress import Tell, progress, tasks
+from cometmq.spark.pipelines.progress import ProgressLine, progress, tasks
 from cometmq.spark.pipelines.steps import Summary, at, connection
 
 if TYPE_CHECKING:
@@ -128,12 +128,12 @@ class _Job:
         result = packed(self._queried(text, frames, bad_to))
         side = {**target, "topic": str(bad_to)}
         queries: list[StreamingQuery] = []
-        with progress("sql") as tell:
+        with progress("sql") as line:
             try:
                 queries.append(self._started(result, target, checkpoint / "rows", interval_s))
                 for view, unfit in self._unfit(frames).items() if bad_to else ():
                     queries.append(self._started(unfit, side, checkpoint / f"bad-{view}", interval_s))
-                rows = _watched(queries, tell)
+                rows = _watched(queries, line)
             finally:
                 for query in queries:
                     query.stop()
@@ -154,7 +154,7 @@ class _Job:
             view: self.spark.read.format("cometmq").options(**self.source, subscribe=topic, **plan[topic]).load()
             for view, topic in self.topics.items()
         }
-        with progress("sql") as tell, tasks(self.spark, tell):
+        with progress("sql") as line, tasks(self.spark, line):
             result = packed(self._queried(text, frames, bad_to))
             at("sql before send")
             rows = _send(result, {**target, "jobId": f"sql-{run}"})
@@ -186,12 +186,12 @@ class _Job:
             fresh = path.with_suffix(".new")
             fresh.write_text(json.dumps(plan))
             fresh.replace(path)
-        told: dict[str, dict[str, str]] = json.loads(path.read_text())
-        if missing := set(self.topics.values()) - set(told):
+        stated: dict[str, dict[str, str]] = json.loads(path.read_text())
+        if missing := set(self.topics.values()) - set(stated):
             raise ConfigError(
                 f"{path} is the plan of a run without {', '.join(sorted(missing))}: give run= another name"
             )
-        return told
+        return stated
 
     # Both
 
@@ -213,7 +213,7 @@ class _Job:
         return {view: frame for view, frame in found.items() if frame is not None}
 
 
-def _watched(queries: list[StreamingQuery], tell: Tell) -> int:
+def _watched(queries: list[StreamingQuery], line: ProgressLine) -> int:
     """Waits until all have ended; what ends one of them by an error is raised. Returns rows that the first has read."""
     rows: dict[int, int] = {}
     while True:
@@ -221,7 +221,7 @@ def _watched(queries: list[StreamingQuery], tell: Tell) -> int:
         for query in queries:
             query.awaitTermination(1)
         rows |= {int(one["batchId"]): int(one["numInputRows"]) for one in queries[0].recentProgress}
-        tell(rows=sum(rows.values()))
+        line(rows=sum(rows.values()))
         if ended:
             return sum(rows.values())
 

@@ -86,13 +86,13 @@ def window(
     writer = counted.writeStream.outputMode(mode).option("checkpointLocation", checkpoint).foreachBatch(sending)
     timed = writer.trigger(availableNow=True) if once else writer.trigger(processingTime=f"{interval_s} seconds")
     query = timed.start()
-    with progress("window") as tell:
+    with progress("window") as line:
         try:
-            follow(query, tell)
+            follow(query, line)
         finally:
             query.stop()
     late = sum(int(state.numRowsDroppedByWatermark) for state in _states(query))
-    return Summary("window", {"rows_read": tell.rows, "late": late, "windows_sent": sending.rows, "to": to})
+    return Summary("window", {"rows_read": line.rows, "late": late, "windows_sent": sending.rows, "to": to})
 
 
 def _states(query: Any) -> list[Any]:
@@ -171,8 +171,8 @@ def rows_of(counted: DataFrame, group: list[str]) -> DataFrame:
     others = [f.col(name) for name in counted.columns if name not in ("_window", "_version")]
     version = f.col("_version")
     body = f.struct(start.alias("window_start"), end.alias("window_end"), *others, version.alias("version"))
-    told = {WINDOW: start, VERSION: version, **({GROUP: f.concat_ws("/", *groups)} if groups else {})}
-    pairs = [one for name, value in told.items() for one in (f.lit(name), value.cast("string"))]
+    stated = {WINDOW: start, VERSION: version, **({GROUP: f.concat_ws("/", *groups)} if groups else {})}
+    pairs = [one for name, value in stated.items() for one in (f.lit(name), value.cast("string"))]
     return counted.select(
         f.to_json(body, {"ignoreNullFields": "false"}).alias("body"),
         # Keys of a message are separated by spaces.

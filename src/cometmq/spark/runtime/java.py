@@ -60,10 +60,10 @@ def release_of(java: str) -> int:
     """17 for Java 17; 0 if it cannot be run."""
     try:
         command = [java, "-version"]
-        told = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False).stderr  # noqa: S603
+        stated = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False).stderr  # noqa: S603
     except (OSError, subprocess.TimeoutExpired):
         return 0
-    version = re.search(r'version "(?:1\.)?(\d+)', told)
+    version = re.search(r'version "(?:1\.)?(\d+)', stated)
     return int(version.group(1)) if version else 0
 
 

@@ -8,7 +8,7 @@
 
 A range begins at the first record in it and ends where its last record ends. What one range did not see because its
 first bytes are no record, and what the range before has reached over already, is settled by `join`, which looks at the
-edges of all ranges: no damage is told twice or missed, wherever ranges are cut.
+edges of all ranges: no damage is reported twice or missed, wherever ranges are cut.
 """
 
 from __future__ import annotations
@@ -105,13 +105,13 @@ def scan_log(store: StoreDirectory, part: LogRange) -> Iterator[Found]:
 
 
 def join(store: StoreDirectory, edges: Sequence[Edges], damages: Sequence[Damaged]) -> list[Damaged]:
-    """The damages of all ranges, with those between ranges and without those told twice."""
+    """The damages of all ranges, with those between ranges and without those reported twice."""
     files = store.log_files()
     kept: list[Damaged] = []
     for number, (start, path, size) in enumerate(files):
         reached = start
-        told = iter(sorted(one for one in damages if start <= one.first < start + size))
-        pending = next(told, None)
+        stated = iter(sorted(one for one in damages if start <= one.first < start + size))
+        pending = next(stated, None)
         segment = Segment(OsDisk().open(path, -1, create=False, allocate=False, writable=False), start)
         try:
             inside = sorted(one for one in edges if start <= one.first < start + size)
@@ -125,7 +125,7 @@ def join(store: StoreDirectory, edges: Sequence[Edges], damages: Sequence[Damage
                 while pending is not None and pending.first < one.last:
                     if pending.first >= reached:
                         kept.append(pending)
-                    pending = next(told, None)
+                    pending = next(stated, None)
                 reached = max(reached, one.last)
         finally:
             segment.close()

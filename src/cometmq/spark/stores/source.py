@@ -154,13 +154,13 @@ def wanted_topics(options: Options) -> Callable[[str], bool]:
 
 
 def directories(options: Options) -> list[StoreDirectory]:
-    told = options.text("paths", "the store directory, as .load(DIRECTORY)")
-    if told.lstrip().startswith("{"):
-        named = json.loads(told)
-    elif told.lstrip().startswith("["):
-        named = {os.path.basename(os.path.normpath(path)): path for path in json.loads(told)}
+    stated = options.text("paths", "the store directory, as .load(DIRECTORY)")
+    if stated.lstrip().startswith("{"):
+        named = json.loads(stated)
+    elif stated.lstrip().startswith("["):
+        named = {os.path.basename(os.path.normpath(path)): path for path in json.loads(stated)}
     else:
-        named = {options.get("brokerName") or os.path.basename(os.path.normpath(told)): told}
+        named = {options.get("brokerName") or os.path.basename(os.path.normpath(stated)): stated}
     return [StoreDirectory.at(path, name, options.get("commitLog")) for name, path in sorted(named.items())]
 
 
