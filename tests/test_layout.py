@@ -120,6 +120,36 @@ def test_imports_point_one_way(path: Path) -> None:
     assert not wrong, f"{name} must not import {wrong}"
 
 
+# Rooms of the broker know nothing of each other: what one needs of another is handed to it by the assembly.
+ROOMS = {"access", "admin", "consume", "delayed", "pop", "produce", "replicas", "transactions"}
+ASSEMBLY = {"cometmq.broker.ports", "cometmq.broker.rooms", "cometmq.broker.server"}
+ASSEMBLED_MAX = 20
+
+
+def room_of(module: str) -> str | None:
+    parts = module.split(".")
+    return parts[2] if len(parts) > 2 and parts[1] == "broker" and parts[2] in ROOMS else None
+
+
+BROKER_MODULES = [name for name in KNOWN if package_of(name) == "broker"]
+
+
+def test_every_room_of_the_broker_is_known() -> None:
+    folders = {name.split(".")[2] for name in BROKER_MODULES if name.count(".") > 2}
+    assert folders == ROOMS | {"sql", "stats", "tables"}
+
+
+@pytest.mark.parametrize("module", BROKER_MODULES)
+def test_rooms_of_the_broker_meet_in_the_assembly_only(module: str) -> None:
+    foreign = {used for used in imports(KNOWN[module]) if room_of(used) not in (None, room_of(module))}
+    assert module in ASSEMBLY or not foreign, f"{module} must not import {foreign}: let rooms.py hand it over"
+
+
+def test_the_broker_is_put_together_of_few_things() -> None:
+    used = {name for name in imports(KNOWN["cometmq.broker.server"]) if name in KNOWN}
+    assert len(used) < ASSEMBLED_MAX, f"{len(used)} modules: does it do what a room should?"
+
+
 WIRE_MODULES = [name for name in KNOWN if package_of(name) == "wire"]
 
 

@@ -5,7 +5,7 @@
     stop     name servers are told first, parked pulls are answered, listeners, tables to disk, store, delay progress
 
 What the broker can do is in its rooms (rooms.py); who owns which state is in docs/owners.md. What runs by the clock is
-in the rooms' `rounds.py`. The second listener, two ports below the first, serves the same requests but no pulls.
+in the rooms' `rounds.py`. Its two ports are in ports.py.
 """
 
 from __future__ import annotations
@@ -19,27 +19,21 @@ from cometmq.broker import sql
 from cometmq.broker.access.control import AccessControl
 from cometmq.broker.admin.settings import LiveSettings
 from cometmq.broker.admission import LoopWatch
-from cometmq.broker.hosts import FAST_PORT_BELOW, BornHosts, OwnAddress, ha_port_of
-from cometmq.broker.rights import Rights
+from cometmq.broker.hosts import FAST_PORT_BELOW, OwnAddress, ha_port_of
+from cometmq.broker.ports import make_servers
 from cometmq.broker.rooms import Rooms
-from cometmq.broker.shared import Shared
-from cometmq.broker.stats.stats import Stats
+from cometmq.broker.shared import make_shared
 from cometmq.broker.tables import rebuild
-from cometmq.broker.tables.settling import Settling
 from cometmq.broker.tables.tables import Tables
 from cometmq.broker.watchdog import Watchdog
 from cometmq.clock import Clock, SystemClock
 from cometmq.machine import log_storage
-from cometmq.net.dispatch import Dispatcher
-from cometmq.net.limits import Limits
 from cometmq.net.server import Server
-from cometmq.net.tls import TlsSettings
 from cometmq.store.background import Background
 from cometmq.store.disk import Disk, OsDisk
 from cometmq.store.queues.dispatch import parse_delay_levels
 from cometmq.store.store import Store
 from cometmq.store.timers import following
-from cometmq.wire.codes import Request
 
 logger = logging.getLogger(__name__)
 
@@ -48,18 +42,6 @@ STOP_GRACE_S: Final = 0.8
 DISPATCH_WAIT_S: Final = 5.0
 DISPATCH_LOOK_S: Final = 0.1
 THREADS_LOOK_S: Final = 0.005
-
-# Pulls and their kin are for the main port only.
-MAIN_PORT_ONLY: Final = frozenset(
-    (
-        Request.PULL_MESSAGE,
-        Request.LITE_PULL_MESSAGE,
-        Request.PEEK_MESSAGE,
-        Request.POP_MESSAGE,
-        Request.NOTIFICATION,
-        Request.POLLING_INFO,
-    )
-)
 
 
 class Broker:
@@ -140,25 +122,19 @@ class Broker:
         self.background = Background(self.store, asyncio.get_running_loop().call_soon_threadsafe)
 
     def _make_rooms(self) -> None:
-        tables, soon = self.tables, asyncio.get_running_loop().call_soon
-        settling = Settling(tables.topics, tables.groups, tables.files, soon, self.store.disk_use)
-        shared = Shared(
-            config=self.settings.current,
-            clock=self.clock,
-            own=self.own,
-            born=BornHosts(),
-            tables=tables,
-            settling=settling,
-            rights=Rights(self.access.rules.authorization, self.access.require),
-            store=self.store,
-            background=self.background,
-            stats=Stats(self.settings.current, self.clock),
-            soon=soon,
+        shared = make_shared(
+            self.settings.current,
+            self.clock,
+            self.own,
+            self.tables,
+            self.access.rights,
+            self.store,
+            self.background,
+            asyncio.get_running_loop().call_soon,
         )
         self.rooms = Rooms(shared, self.settings, self.access, self.watch)
         self.store.subscribe(arrived=self.rooms.arrived, failed=self._store_failed)
-        self.server = self._make_server(frozenset())
-        self.fast_server = self._make_server(MAIN_PORT_ONLY)
+        self.server, self.fast_server = make_servers(self.settings.config, self.clock, self.rooms, self.access)
 
     def _make_whole(self, table_ms: int) -> None:
         """What files lack and the log shows; then what one broker of a replica group does for all, if it is this."""
@@ -244,22 +220,3 @@ class Broker:
 
     def _store_failed(self, error: OSError) -> None:
         logger.critical("take no messages any more broker=%s cause=%s", self.settings.config.broker_name, error)
-
-    # Ports
-
-    def _make_server(self, leave_out: frozenset[int]) -> Server:
-        config = self.settings.config
-        dispatcher = Dispatcher()
-        for code, served in self.rooms.handlers.items():
-            if code not in leave_out:
-                dispatcher.add(code, served.handler, self.rooms.families[served.family])
-        return Server(
-            dispatcher,
-            limits=Limits(idle_s=config.idle_timeout_s),
-            clock=self.clock,
-            tls=TlsSettings.of(config),
-            events=self.rooms,
-            go_away=config.shut_down_gracefully,
-            guard=self.access.guard,
-            is_trusted_proxy=self.access.trusts_proxy,
-        )

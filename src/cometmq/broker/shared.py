@@ -13,6 +13,8 @@ from cometmq.clock import Clock
 from cometmq.store.background import Background
 from cometmq.store.store import Store
 
+Soon = Callable[[Callable[[], None]], object]
+
 
 @dataclass(frozen=True, slots=True)
 class Shared:
@@ -28,8 +30,34 @@ class Shared:
     store: Store
     background: Background
     stats: Stats
-    soon: Callable[[Callable[[], None]], object]
+    soon: Soon
 
     def delivered(self, topic: str, queue_id: int, record_bytes: int) -> None:
         """The broker itself has put a message."""
         self.stats.put(topic, queue_id, 1, record_bytes)
+
+
+def make_shared(
+    config: Callable[[], BrokerConfig],
+    clock: Clock,
+    own: OwnAddress,
+    tables: Tables,
+    rights: Rights,
+    store: Store,
+    background: Background,
+    soon: Soon,
+) -> Shared:
+    """The rest is made here."""
+    return Shared(
+        config=config,
+        clock=clock,
+        own=own,
+        born=BornHosts(),
+        tables=tables,
+        settling=Settling(tables.topics, tables.groups, tables.files, soon, store.disk_use),
+        rights=rights,
+        store=store,
+        background=background,
+        stats=Stats(config, clock),
+        soon=soon,
+    )

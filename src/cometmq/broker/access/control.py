@@ -27,6 +27,7 @@ from cometmq.auth.signer import Signer
 from cometmq.auth.users import User, Users
 from cometmq.broker.access.migration import migrate
 from cometmq.broker.config import BrokerConfig
+from cometmq.broker.rights import Rights
 from cometmq.broker.tables import saving
 from cometmq.clock import Clock
 from cometmq.errors import ConfigError, StoreError
@@ -66,6 +67,10 @@ class AccessControl:
     def guard(self) -> Access | None:
         """Who is asked before each request; None where anybody may do anything."""
         return self.checks if self.rules.authentication else None
+
+    @property
+    def rights(self) -> Rights:
+        return Rights(self.rules.authorization, self.require)
 
     def trusts_proxy(self, address: str) -> bool:
         """Whether a PROXY header from there says where a caller comes from."""
