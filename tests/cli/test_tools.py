@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from cometmq.cli.context import resolve
+from cometmq.cli.context import Tls, resolve
 from cometmq.cli.doctor import masked
 from cometmq.cli.explain import CODES
 from cometmq.cli.shared import output, progress
@@ -119,11 +119,17 @@ def test_contexts_are_added_used_listed_and_removed(lonely: Comet, tmp_path: Pat
     assert str(file) in broken.err
 
 
-def test_keys_may_come_from_files_at_every_place(lonely: Comet, tmp_path: Path) -> None:
+def test_keys_may_come_from_files_at_every_place(
+    lonely: Comet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     home = {"COMETMQ_CONFIG": str(tmp_path / "config")}
     secret = tmp_path / "secret"
     secret.write_text("marker-1\n")
-    lonely.good("context", "add", "one", "--namesrv", "one:1", "--access-key", "ak", "--secret-key", f"@{secret}")
+    monkeypatch.chdir(tmp_path)
+    keys = ("--access-key", "ak", "--secret-key", "@secret", "--tls-ca", "ca.pem")
+    lonely.good("context", "add", "one", "--namesrv", "one:1", *keys)
+    monkeypatch.chdir("/")
+    assert resolve(options(), home).tls == Tls(ca=str(tmp_path / "ca.pem"))
     assert "marker" not in (tmp_path / "config" / "contexts.json").read_text()
     assert resolve(options(), home).secret_key == "marker-1"
     secret.write_text("marker-2\n")

@@ -16,7 +16,7 @@ import argparse
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,7 +25,7 @@ from cometmq.cli.shared import output
 from cometmq.cli.shared.arguments import Verb, add_keys, add_tls, run_noun
 from cometmq.cli.shared.failures import EXIT_FILE, EXIT_MISSING, Failure
 from cometmq.errors import ConfigError
-from cometmq.secret_text import read_secret
+from cometmq.secret_text import FILE_MARK, read_secret
 
 DEFAULT_NAMESRV: Final = "127.0.0.1:9876"
 FILE: Final = "contexts.json"
@@ -204,11 +204,26 @@ def _add(options: argparse.Namespace) -> None:
         if not host or not port.isdecimal() or not 0 < int(port) <= 0xFFFF:
             raise ConfigError(f"name server {address!r} is not HOST:PORT; several are separated by ,")
     kept = Contexts(contexts_file())
-    kept.known[options.name] = Context(options.namesrv, access_key, secret_key, tls_of(options, {}))
+    tls = tls_of(options, {})
+    kept.known[options.name] = Context(
+        options.namesrv, _findable(access_key), _findable(secret_key), _findable_files(tls) if tls is not None else None
+    )
     if options.use or kept.current is None:
         kept.current = options.name
     kept.save()
     output.note(f"added context {options.name}" + (", in use now" if kept.current == options.name else ""))
+
+
+def _findable(key: str | None) -> str | None:
+    """`@FILE` from wherever the context will be used."""
+    if key is None or not key.startswith(FILE_MARK):
+        return key
+    return FILE_MARK + os.path.abspath(os.path.expanduser(key.removeprefix(FILE_MARK)))
+
+
+def _findable_files(tls: Tls) -> Tls:
+    files = {name: getattr(tls, name) for name in ("ca", "cert", "key")}
+    return replace(tls, **{name: os.path.abspath(os.path.expanduser(file)) for name, file in files.items() if file})
 
 
 def tools_keys(path: Path) -> tuple[str, str]:
