@@ -25,9 +25,12 @@ from cometmq.cli.shared import checkup, output, serving
 from cometmq.cli.shared.arguments import Verb, run_verb
 from cometmq.cli.shared.checkup import Finding
 from cometmq.cli.shared.failures import EXIT_NO
+from cometmq.config import ServerConfig
 from cometmq.errors import CometError
+from cometmq.settings import settings_of
 
 SECRET_WORDS: Final = ("password", "secret", "token", "accesskey", "credential")
+SECRET_KEYS: Final = frozenset(key for key, (_, rule) in settings_of(ServerConfig).items() if rule.secret)
 MASKED: Final = "***"
 SYSTEM_FILES: Final = ("/proc/meminfo", "/proc/self/mountinfo", "/proc/self/limits", "/proc/version", "/etc/os-release")
 
@@ -104,7 +107,7 @@ def masked(settings: dict[str, str]) -> dict[str, str]:
 
 
 def _is_secret(key: str) -> bool:
-    return any(word in key.lower() for word in SECRET_WORDS)
+    return key in SECRET_KEYS or any(word in key.lower() for word in SECRET_WORDS)
 
 
 def _write_bundle(path: Path, subject: Subject, findings: list[Finding]) -> None:

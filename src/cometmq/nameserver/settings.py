@@ -19,6 +19,7 @@ from cometmq import state_file
 from cometmq.config import NAME_SERVER_INERT, NameServerConfig
 from cometmq.errors import RequestError, WireError
 from cometmq.settings import Live, SettingError, read, read_inert, settings_of, texts_of
+from cometmq.state_file import OS_FILES, PRIVATE_FILES
 from cometmq.wire import java_properties
 from cometmq.wire.codes import Response
 
@@ -75,8 +76,9 @@ class LiveSettings:
         after = LiveSettings(config, others)
         content = java_properties.write(after.texts(secrets=True)).encode()
         path = config.config_file
+        files = PRIVATE_FILES if after.texts(secrets=True) != after.texts() else OS_FILES
         try:
-            await asyncio.to_thread(state_file.save, path, content)
+            await asyncio.to_thread(state_file.save, path, content, files)
         except OSError as error:
             raise RequestError(
                 Response.SYSTEM_ERROR, f"nothing was changed: cannot save {path.name}: {error.strerror or error}"

@@ -16,6 +16,7 @@ from cometmq import state_file
 from cometmq.broker.config import BROKER_INERT, BrokerConfig
 from cometmq.errors import RequestError, WireError
 from cometmq.settings import Live, SettingError, read, read_inert, settings_of, texts_of
+from cometmq.state_file import OS_FILES, PRIVATE_FILES
 from cometmq.store.options import EXPLAINED_KEYS, OLD_KEYS, StoreOptions
 from cometmq.wire import java_properties
 from cometmq.wire.codes import MASTER_ID, Response
@@ -109,8 +110,9 @@ class LiveSettings:
             return
         content = java_properties.write(after.texts(secrets=True) | at_restart).encode()
         path = Path(after.config.config_path)
+        files = PRIVATE_FILES if after.texts(secrets=True) != after.texts() else OS_FILES
         try:
-            await asyncio.to_thread(state_file.save, path, content)
+            await asyncio.to_thread(state_file.save, path, content, files)
         except OSError as error:
             raise RequestError(
                 Response.SYSTEM_ERROR, f"nothing was changed: cannot save {path.name}: {error.strerror or error}"
