@@ -25,9 +25,9 @@ from cometmq.wire.codes import Request, Response
 from cometmq.wire.command import Command
 from tests.conftest import run
 from tests.support.brokers import Peer
+from tests.support.net import until
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
-LIMIT_S = 30.0
 
 
 async def comet(namesrv: str, *arguments: str) -> tuple[Any, str]:
@@ -42,14 +42,6 @@ async def comet(namesrv: str, *arguments: str) -> tuple[Any, str]:
     code, out, err = await asyncio.to_thread(call)
     assert code == 0, err
     return json.loads(out or "null"), err
-
-
-async def until(condition: Any, what: str) -> None:
-    for _ in range(int(LIMIT_S / 0.02)):
-        if condition():
-            return
-        await asyncio.sleep(0.02)
-    raise AssertionError(f"{what} did not happen within {LIMIT_S} s")
 
 
 @pytest.mark.mission("TO-03")

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 
+@pytest.mark.long
 def test_pieces_without_kafka_add_their_figures_to_one_file(spark: SparkSession, tmp_path: Path) -> None:
     told = ["--messages", "2000", "--bodies", "256", "--rounds", "1", "--keep", str(tmp_path / "keep")]
     file = tmp_path / "figures.json"

@@ -1,7 +1,6 @@
 """A name server, a master and its replica in the test's own process."""
 
-import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,17 +9,7 @@ from cometmq.broker.server import Broker
 from cometmq.nameserver.server import NameServer
 from tests.nameserver.support import nameserver
 from tests.support.brokers import running_broker
-
-WAIT_S = 30.0
-
-
-async def until(done: Callable[[], object], what: str = "") -> None:
-    try:
-        async with asyncio.timeout(WAIT_S):
-            while not done():  # noqa: ASYNC110 - the parts that are waited for do not know of tests
-                await asyncio.sleep(0.005)
-    except TimeoutError:
-        raise AssertionError(f"not within {WAIT_S} s: {what}") from None
+from tests.support.net import until
 
 
 async def follow_now(broker: Broker) -> None:

@@ -7,7 +7,8 @@ from tests.nameserver.support import nameserver
 from tests.support.aio import run
 from tests.support.brokers import Peer, add_topic, running_broker
 from tests.support.consuming import Got, quick, send
-from tests.support.groups import follow_now, replica, until
+from tests.support.groups import follow_now, replica
+from tests.support.net import until
 
 
 def test_a_consumer_reads_on_at_the_replica_and_goes_back_to_the_master(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from cometmq.wire.headers import PopMessageResponse
 from cometmq.wire.record.message import StoredMessage, decode_records
 from cometmq.wire.record.properties import decode
 from tests.support.brokers import Peer, add_topic, running_broker, stored
-from tests.support.groups import until
+from tests.support.net import until
 
 RETRY = "%RETRY%g_TopicA"
 REVIVE = "rmq_sys_REVIVE_LOG_DefaultCluster"

@@ -11,7 +11,8 @@ from cometmq.wire.record.sysflag import TRANSACTION_PREPARED
 from tests.nameserver.support import nameserver
 from tests.support.aio import run
 from tests.support.brokers import Peer, add_topic, running_broker, stored
-from tests.support.groups import follow_now, replica, until
+from tests.support.groups import follow_now, replica
+from tests.support.net import until
 
 SETTINGS: dict[str, object] = {
     "enableSlaveActingMaster": True,

@@ -22,7 +22,8 @@ from cometmq.wire.headers import BrokerHeartbeat, RegisterBroker
 from tests.nameserver.support import nameserver
 from tests.support.aio import run
 from tests.support.brokers import Peer, add_topic, broker_settings, running_broker, stored
-from tests.support.groups import follow_now, replica, running_group, until
+from tests.support.groups import follow_now, replica, running_group
+from tests.support.net import until
 
 ACTING: dict[str, object] = {"enableSlaveActingMaster": True}
 TWO: dict[str, object] = {**ACTING, "totalReplicas": 2}

@@ -20,14 +20,7 @@ from cometmq.wire.bodies import HaStatus
 from cometmq.wire.codes import Request, Response
 from tests.support.aio import run, settle
 from tests.support.brokers import Peer, broker_settings, running_broker, stored
-
-WAIT_S = 30.0
-
-
-async def until(done: Callable[[], object]) -> None:
-    async with asyncio.timeout(WAIT_S):
-        while not done():  # noqa: ASYNC110 - what is waited for has no event
-            await asyncio.sleep(0.005)
+from tests.support.net import until
 
 
 def log_bytes(broker: Broker) -> bytes:

@@ -19,7 +19,8 @@ from cometmq.wire.bodies import MessageRequestMode, SubscriptionGroupConfig, Top
 from cometmq.wire.codes import Request, Response
 from tests.support.aio import run
 from tests.support.brokers import Peer, add_topic, broker_settings, running_broker, stored
-from tests.support.groups import follow_now, replica, running_group, until
+from tests.support.groups import follow_now, replica, running_group
+from tests.support.net import until
 
 
 async def test_a_replica_registers_with_its_id_and_finds_its_master(tmp_path: Path) -> None:

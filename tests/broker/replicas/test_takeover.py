@@ -8,7 +8,8 @@ from cometmq.clock import ManualClock
 from cometmq.wire import java_properties
 from cometmq.wire.codes import Request, Response
 from tests.support.brokers import CALM, SMALL_FILES, Peer, add_topic, broker_settings, running_broker, stored
-from tests.support.groups import follow_now, until
+from tests.support.groups import follow_now
+from tests.support.net import until
 
 
 def settings_file(directory: Path, **texts: object) -> Path:

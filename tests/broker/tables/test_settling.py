@@ -3,7 +3,6 @@
 import asyncio
 import json
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from cometmq.wire.bodies import SubscriptionGroupConfig
 from cometmq.wire.codes import Request, Response
 from cometmq.wire.command import Command, request
 from tests.support.brokers import Peer, batch_request, running_broker, send_request, stored
+from tests.support.net import until
 from tests.support.transacting import COMMIT, HalfSent, end_request
 
 BACK = Request.CONSUMER_SEND_MSG_BACK
@@ -50,12 +50,6 @@ class Gate:
             save(path, content, files)
 
         monkeypatch.setattr(state_file, "save", wait_and_save)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not condition():  # noqa: ASYNC110 - looks into the broker, which tells nobody
-            await asyncio.sleep(0.001)
 
 
 @pytest.mark.parametrize("mode", ["ASYNC_FLUSH", "SYNC_FLUSH"])

@@ -25,14 +25,10 @@ from cometmq.store.results import PutStatus
 from cometmq.store.store import Store
 from tests.store.replication.bench import SEGMENT_BYTES, fill, log_bytes, put, small_store
 from tests.support.aio import run
+from tests.support.net import until
 
 CONNECTS = 10_000
 BOTH_LOOPS = pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
-
-
-async def until(done: Callable[[], object]) -> None:
-    while not done():  # noqa: ASYNC110 - what is waited for has no event; run() limits the time
-        await asyncio.sleep(0.002)
 
 
 def load_at_once(_ranges: list[tuple[File, int, int]], then: Callable[[], object]) -> None:
