@@ -16,7 +16,7 @@ def test_imports_for_types_count_and_others_packages_do_not() -> None:
     found = shape.imports(files["cometmq.broker.server"], set(files))
     assert "cometmq.store.store" in found
     assert "asyncio" not in found
-    assert "cometmq.broker.server" in shape.imports(files["cometmq.broker.produce.send"], set(files))
+    assert "cometmq.broker.produce.context" in shape.imports(files["cometmq.broker.produce.send"], set(files))
 
 
 def test_a_send_is_followed_from_the_client_into_the_store() -> None:
