@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterable, Iterable, Mapping
 from concurrent.futures import Future
 from datetime import datetime
-from typing import Generic, TypeVar, Unpack
+from typing import Any, Generic, TypeVar, Unpack
 
 from cometmq.client.loop_thread import LoopThread
 from cometmq.client.messages import Message, SendReceipt
@@ -162,7 +162,7 @@ class Producer(Life, Generic[T]):
         """Send a message and await the reply of its consumer. RequestTimeout if none comes in time."""
         return self._thread.run(self._inner.request(topic, value, timeout=timeout, **message))
 
-    def reply(self, to: Message[object], value: T, **message: Unpack[MessageKeywords]) -> SendReceipt:
+    def reply(self, to: Message[Any], value: T, **message: Unpack[MessageKeywords]) -> SendReceipt:
         """Answer a message that was sent with `request`. CannotReply for any other."""
         return self._thread.run(self._inner.reply(to, value, **message))
 

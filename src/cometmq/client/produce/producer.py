@@ -22,7 +22,7 @@ import uuid
 from collections.abc import AsyncIterable, Iterable, Mapping
 from datetime import datetime
 from types import TracebackType
-from typing import Final, Generic, Self, TypeVar, Unpack
+from typing import Any, Final, Generic, Self, TypeVar, Unpack
 
 from cometmq.client.cluster.instance import Instance
 from cometmq.client.cluster.namespaces import strip, wire_group, wrap
@@ -328,7 +328,7 @@ class Producer(Generic[T]):
         finally:
             self.instance.replies.forget(correlation_id)
 
-    async def reply(self, to: Message[object], value: T, **message: Unpack[MessageKeywords]) -> SendReceipt:
+    async def reply(self, to: Message[Any], value: T, **message: Unpack[MessageKeywords]) -> SendReceipt:
         """Answer a message that was sent with `request`. CannotReply for any other."""
         self._need_running()
         topic, system = reply_address(to.properties)
