@@ -226,6 +226,7 @@ EFFECTS: Final[dict[str, str]] = {
     "initAuthenticationUser": "JSON with username and password of a Super user made at the start; never shown",
     "innerClientAuthenticationCredentials": "JSON with accessKey and secretKey that sign what servers send each other; "
     "never shown",
+    "authAuditLogPath": "a file of its own for refusals and changes of users; empty: where the server's other lines go",
     "proxyProtocolTrustedAddresses": "addresses or networks whose PROXY header tells the address that policies see",
     "authConfigPath": "the directory of users.json; empty: beside the key values",
     # Access control of a broker

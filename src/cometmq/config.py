@@ -48,6 +48,7 @@ class ServerConfig:
     authentication_whitelist: str = setting("authenticationWhitelist", "", NEVER)
     init_authentication_user: str = setting("initAuthenticationUser", "", NEVER, secret=True)
     inner_credentials: str = setting("innerClientAuthenticationCredentials", "", NEVER, secret=True)
+    audit_log_path: str = setting("authAuditLogPath", "", NEVER)
     proxy_trusted_addresses: str = setting("proxyProtocolTrustedAddresses", "", NEVER)
 
 

@@ -19,14 +19,13 @@ from typing import Final
 
 from cometmq.auth import signature
 from cometmq.auth.acls import Acls
-from cometmq.auth.audit import AUDIT
+from cometmq.auth.audit import Audit
 from cometmq.auth.needs import NEEDS, UnreadableNeeds
 from cometmq.auth.policies import Decision, decide
 from cometmq.auth.resources import Need
 from cometmq.auth.users import User, Users
 from cometmq.clock import Clock
 from cometmq.errors import RequestError
-from cometmq.rate_limited_log import ThinnedLog
 from cometmq.wire.codes import Response
 from cometmq.wire.command import Command
 
@@ -63,7 +62,7 @@ class AccessRules:
 
 
 class Access:
-    def __init__(self, rules: AccessRules, users: Users, acls: Acls, clock: Clock) -> None:
+    def __init__(self, rules: AccessRules, users: Users, acls: Acls, clock: Clock, audit: Audit | None = None) -> None:
         self.rules = rules
         self.users = users
         self.acls = acls
@@ -71,7 +70,7 @@ class Access:
         self._decisions: dict[tuple[str, Need, str], Decision] = {}
         self._decisions_of: tuple[int, int] = (0, 0)
         self._wrong: dict[tuple[str, str], tuple[float, int]] = {}
-        self._log = ThinnedLog(AUDIT, clock)
+        self._audit = audit or Audit(clock, "server")
 
     def check(self, request: Command, source: str) -> None:
         """Raises Refusal. `source` is the caller's address, without port."""
@@ -84,9 +83,7 @@ class Access:
                 self._authorize(user, request, source)
         except Refusal as refusal:
             name = request.ext.get(signature.ACCESS_KEY, "")
-            self._log.warning(
-                "refuse request code=%d user=%s source=%s cause=%s", request.code, name, source, refusal.remark
-            )
+            self._audit.refused(request.code, name, source, refusal.remark)
             raise
 
     def caller(self, request: Command) -> User | None:

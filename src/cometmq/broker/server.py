@@ -207,6 +207,7 @@ class Broker:
         self.background.stop()
         leader_tasks.close()
         self.store.close()
+        self.access.audit.close()
 
     async def _await_dispatch(self) -> None:
         """Queues and index get time to catch up with the log; a store that stops behind it starts with recovery."""

@@ -18,6 +18,7 @@ from cometmq import state_file
 from cometmq.auth import startup
 from cometmq.auth.access import Access, AccessRules
 from cometmq.auth.acls import Acls
+from cometmq.auth.audit import Audit
 from cometmq.auth.startup import AuthorizationSettings
 from cometmq.auth.users import Users
 from cometmq.clock import Clock
@@ -39,7 +40,7 @@ CHANGES: Final = frozenset(
 READS: Final = frozenset(HANDLERS.keys() | {Request.GET_ROUTEINFO_BY_TOPIC}) - CHANGES
 
 
-def make_guard(config: NameServerConfig, clock: Clock) -> Access | None:
+def make_guard(config: NameServerConfig, clock: Clock, audit: Audit) -> Access | None:
     """None where nobody is asked. Raises ConfigError for settings that do not fit together."""
     rules = startup.read_rules(config, AuthorizationSettings(), "name server")
     if not rules.authentication:
@@ -52,7 +53,7 @@ def make_guard(config: NameServerConfig, clock: Clock) -> Access | None:
     for warning in [*warnings, *startup.open_doors(config, rules)]:
         log.warning("access control: %s", warning)
     only_changes = AccessRules(rules.cluster, True, True, rules.unauthenticated_codes, READS)
-    return Access(only_changes, users, Acls(), clock)
+    return Access(only_changes, users, Acls(), clock, audit)
 
 
 def _load(users: Users, path: Path) -> None:

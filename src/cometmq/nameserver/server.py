@@ -18,6 +18,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+from cometmq.auth.audit import Audit
 from cometmq.auth.startup import contains, read_blocks, read_signer
 from cometmq.clock import Clock, SystemClock, Timer
 from cometmq.config import NameServerConfig
@@ -71,6 +72,7 @@ class NameServer:
         signer = read_signer(config)
         if signer is not None:
             self._client.add_hook(signer)
+        self._audit = Audit(self._clock, "nameserver", config.audit_log_path)
         proxies = read_blocks("proxyProtocolTrustedAddresses", config.proxy_trusted_addresses)
         self._server = Server(
             self._dispatcher(self._route_handler(config)),
@@ -79,13 +81,14 @@ class NameServer:
             tls=TlsSettings.of(config),
             events=self,
             go_away=config.shut_down_gracefully,
-            guard=make_guard(config, self._clock),
+            guard=make_guard(config, self._clock, self._audit),
             is_trusted_proxy=partial(contains, proxies),
         )
 
     async def start(self) -> None:
         """Serve. StoreError for a key-value file without a good copy; CometError if the address cannot be bound."""
         self.state.key_values.load()
+        self._audit.open()
         await self._server.start(self._host, self._port)
         self._every(self._scan_s, self._scan, FIRST_SCAN_S)
         self._every(PRINT_S, self._print_key_values, FIRST_PRINT_S)
@@ -99,6 +102,7 @@ class NameServer:
         await asyncio.gather(*self._telling)
         for timer in self._timers.values():
             timer.cancel()
+        self._audit.close()
         log.info("stopped name server address=%s", self.address)
 
     @property

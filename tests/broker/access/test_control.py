@@ -19,6 +19,7 @@ from cometmq.clock import ManualClock
 from cometmq.errors import CometError
 from cometmq.wire.codes import Request
 from cometmq.wire.command import Command
+from tests.net.test_proxy_protocol import V1
 from tests.support.access import (
     INNER,
     ROOT,
@@ -213,3 +214,31 @@ async def expect_late(answer: Awaitable[Command], clock: ManualClock, is_held: C
     assert not waiting.done()
     clock.advance(2.0)
     assert (await waiting).code == 16
+
+
+async def test_the_audit_log_can_have_a_file_of_its_own(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "audit.log"
+    async with running_broker(tmp_path, **SECURED, authAuditLogPath=path) as broker, signed_peer(broker) as root:
+        await create_user(root, "alice")
+        async with Peer.of(broker) as nobody:
+            await nobody.call(Request.GET_BROKER_CONFIG)
+    text = path.read_text()
+    assert "create user user=alice by=root" in text
+    assert "refuse request code=26" in text
+    assert "create user" not in caplog.text
+    with pytest.raises(CometError, match="authAuditLogPath"):
+        await Broker(broker_settings(tmp_path, **SECURED, authAuditLogPath=tmp_path)).start()
+
+
+async def test_only_a_trusted_proxy_says_where_a_caller_comes_from(tmp_path: Path) -> None:
+    for trusted, code in (("127.0.0.1", 0), ("", 16), ("10.0.0.0/8", 16)):
+        texts = {**SECURED, "proxyProtocolTrustedAddresses": trusted}
+        async with running_broker(tmp_path, **texts) as broker, signed_peer(broker) as root:
+            add_topic(broker, "T")
+            await create_user(root, "alice")
+            await grant(root, "alice", allow("Topic:T", "Pub", sources=["192.0.2.1"]))
+            command = send_request("T")
+            Signer("alice", password_of("alice")).before("", command)
+            async with RawPeer.connected(broker.port) as peer:
+                peer.write(V1)
+                assert (await peer.call(command)).code == code, trusted

@@ -198,7 +198,7 @@ async def test_changes_are_written_to_the_audit_log_with_who_made_them(
             await root.call(Request.AUTH_DELETE_ACL, subject="User:alice")
             await root.call(Request.AUTH_DELETE_USER, username="alice")
             await nobody.call(Request.GET_BROKER_CONFIG)
-        lines = [record.getMessage() for record in caplog.records if record.name == "cometmq.audit"]
+        lines = [record.getMessage() for record in caplog.records if record.name == "cometmq.audit.broker-a"]
         for words in (
             "create user user=alice by=root source=127.0.0.1",
             "change policies user=alice by=root source=127.0.0.1 Allow Topic:t Pub",

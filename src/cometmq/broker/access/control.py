@@ -21,7 +21,7 @@ from typing import Final
 from cometmq.auth import startup
 from cometmq.auth.access import Access
 from cometmq.auth.acls import Acls
-from cometmq.auth.audit import AUDIT
+from cometmq.auth.audit import Audit
 from cometmq.auth.resources import Need
 from cometmq.auth.signer import Signer
 from cometmq.auth.users import User, Users
@@ -52,7 +52,8 @@ class AccessControl:
         self.acls: Acls = Acls()
         self.rules = startup.read_rules(config, _authorization(config), config.cluster_name)
         self.signer: Signer | None = startup.read_signer(config)
-        self.checks: Access = Access(self.rules, self.users, self.acls, clock)
+        self.audit: Audit = Audit(clock, config.broker_name, config.audit_log_path)
+        self.checks: Access = Access(self.rules, self.users, self.acls, clock, self.audit)
         self._config = config
         self._directory = directory
         self._is_slave = is_slave
@@ -82,6 +83,7 @@ class AccessControl:
 
     def load(self) -> None:
         """Raises StoreError for a file without a good copy, ConfigError if nobody could log in."""
+        self.audit.open()
         has_users = self._load(USERS_FILE, self.users)
         self._load(ACLS_FILE, self.acls)
         for name in self.acls.table.keys() - self.users.table.keys():
@@ -138,14 +140,8 @@ class AccessControl:
     def note(self, connection: Connection, request: Command, action: str, name: str, what: str = "") -> None:
         """Write a change of users or policies to the audit log."""
         caller = self.caller(request)
-        AUDIT.info(
-            "%s user=%s by=%s source=%s %s",
-            action,
-            name,
-            "-" if caller is None else caller.name,
-            connection.source,
-            what,
-        )
+        by = "-" if caller is None else caller.name
+        self.audit.changed(action, name, by, connection.source, what)
 
     def require(self, connection: Connection, request: Command, needs: Iterable[Need]) -> None:
         """What a handler found out to be needed only while it served the request. Raises RequestError."""
