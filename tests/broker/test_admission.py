@@ -160,9 +160,8 @@ async def test_an_append_that_stalls_turns_into_quick_refusals_and_ends_soon_aft
         assert (await peer.send("TopicA")).code == 0
         # Segments are made by the append itself, and making one takes 2 s.
         await until(lambda: not broker.background.busy)
-        broker.store.segments.make = broker.store.segments.create
+        broker.store.segments.allocate_alone()
         broker.store.segments.drop_prepared()
-        broker.store.segments.want = lambda start: None
         stalls: list[float] = []
 
         def stall(operation: str, path: str) -> None:

@@ -288,7 +288,7 @@ async def test_1000_concurrent_sends_share_their_flushes_and_no_ack_comes_early(
 async def test_wait_false_is_answered_at_once_and_flushed_by_the_next_round() -> None:
     live = Live(sync_s=1.0)
     frozen: list[tuple[int, Callback]] = []
-    live.store.wait_for_replicas = lambda end_offset, callback: frozen.append((end_offset, callback))
+    live.store.promise_copies(lambda end_offset, callback: frozen.append((end_offset, callback)))
     # One that waits keeps the disk busy, so that the next ones meet a running flush.
     waiting = asyncio.create_task(live.put())
     await until(lambda: live.log_syncs == 1)
@@ -373,9 +373,9 @@ def test_a_replica_that_gets_a_backlog_builds_its_queues_a_step_at_a_time() -> N
             posted.pop()()
         return store.dispatcher.position
 
-    store.log_first = True
+    store.put_log_first(True)
     assert 1 << 20 <= built() < 2 << 20
     assert 2 << 20 <= built() < 3 << 20
-    store.log_first = False
+    store.put_log_first(False)
     assert built() == source.log.max_offset
     background.stop()

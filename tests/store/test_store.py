@@ -325,7 +325,7 @@ def test_with_sync_flush_ok_comes_after_the_sync_and_the_message_is_visible_then
     assert put_and_wait(store, told)
     assert (told, queue_bodies(store, "TopicA")) == ([], [])
     seen: list[int] = []
-    store.dispatcher.on_arrival = lambda *notice: seen.append(len(told))
+    store.subscribe(arrived=lambda *notice: seen.append(len(told)))
     store.flush_now()
     assert told == [PutStatus.OK]
     assert seen == [0], "consumers are told first"
@@ -338,7 +338,7 @@ def test_disk_and_replica_are_waited_for_at_the_same_time() -> None:
     clock = ManualClock()
     store = open_store(FakeDisk(), clock, flush_disk_type="SYNC_FLUSH")
     replica = Replica()
-    store.wait_for_replicas = replica.wait
+    store.promise_copies(replica.wait)
     answered_at: list[tuple[float, int]] = []
     request = message()
     result = store.put(request)
@@ -367,7 +367,7 @@ def test_a_late_replica_wins_over_a_late_disk(flush_in_time: bool, replica_statu
     clock = ManualClock()
     store = open_store(FakeDisk(), clock, flush_disk_type="SYNC_FLUSH")
     replica = Replica()
-    store.wait_for_replicas = replica.wait
+    store.promise_copies(replica.wait)
     told: list[int] = []
     put_and_wait(store, told)
     if flush_in_time:
@@ -381,7 +381,7 @@ def test_a_late_replica_wins_over_a_late_disk(flush_in_time: bool, replica_statu
 def test_with_async_flush_only_the_replica_is_waited_for() -> None:
     store = open_store(FakeDisk())
     replica = Replica()
-    store.wait_for_replicas = replica.wait
+    store.promise_copies(replica.wait)
     told: list[int] = []
     assert put_and_wait(store, told)
     replica.answer(PutStatus.OK)
@@ -391,9 +391,9 @@ def test_with_async_flush_only_the_replica_is_waited_for() -> None:
 def test_wait_false_waits_for_neither_disk_nor_replica() -> None:
     store = open_store(FakeDisk(), flush_disk_type="SYNC_FLUSH")
     replica = Replica()
-    store.wait_for_replicas = replica.wait
+    store.promise_copies(replica.wait)
     woken: list[int] = []
-    store.wake_flush = lambda: woken.append(1)
+    store.drive(wake_flush=lambda: woken.append(1))
     told: list[int] = []
     assert put_and_wait(store, told, wait=False) is False
     assert (told, replica.waiting, woken) == ([], [], [1])

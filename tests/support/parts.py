@@ -72,7 +72,9 @@ class Parts:
         self.checkpoint = Checkpoint(self.disk, self.options.path("checkpoint"))
         self.index = Index(self.disk, self.options, self.clock)
         self.index.load(self.crashed, self.checkpoint.index_time_ms)
-        self.dispatcher = Dispatcher(self.log, self.queues, self.index, self.options, self.clock, on_arrival)
+        self.dispatcher = Dispatcher(self.log, self.queues, self.index, self.options, self.clock)
+        if on_arrival is not None:
+            self.dispatcher.subscribe(on_arrival)
         self.recovered: Recovered = Recovery(
             self.log, self.queues, self.index, self.dispatcher, self.checkpoint, self.options, self.crashed
         ).run()

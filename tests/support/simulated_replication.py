@@ -86,7 +86,6 @@ class Node:
 
     def start(self) -> Store:
         self.store = open_store(self.disk, self.clock, **self.options)
-        self.store.wake_dispatch = self.store.dispatch_now
         return self.store
 
     def down(self, image: FakeDisk) -> None:
@@ -147,7 +146,7 @@ class World:
         store = self.head.store
         assert store is not None
         self.master = Master(store.log, store.options)
-        store.wait_for_replicas = lambda end, callback: self.master.wait(end, callback, self.clock.monotonic())
+        store.promise_copies(lambda end, callback: self.master.wait(end, callback, self.clock.monotonic()))
 
     # One step
 

@@ -95,7 +95,7 @@ def make_families(
         family = Family(name, getattr(config(), bound), on_evict=on_evict)
         if wait is not None:
             patience = _Patience(config, watch, family, wait)
-            family.reject = partial(gate.refusal, patience) if name == "send" else patience.refusal
+            family.reject_when(partial(gate.refusal, patience) if name == "send" else patience.refusal)
         families[name] = family
     return families
 

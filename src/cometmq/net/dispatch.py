@@ -69,6 +69,9 @@ class Family:
         self.waiting_of: dict[str, int] = {}
         self.on_evict: Callable[[], None] | None = on_evict
 
+    def reject_when(self, reject: Callable[[], str | None]) -> None:
+        self.reject = reject
+
     def refusal(self) -> str | None:
         """Why a request cannot be taken now, as the remark of its answer."""
         if self.reject is not None:

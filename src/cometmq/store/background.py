@@ -63,8 +63,7 @@ class Background:
 
     def start(self) -> None:
         store, options = self._store, self._store.options
-        store.wake_flush = self._wake_flush
-        store.wake_dispatch = self._wake_dispatch
+        store.drive(wake_flush=self._wake_flush, wake_dispatch=self._wake_dispatch)
         if not options.is_slave:
             self._allocation.attach()
         if not options.sync_flush:
@@ -87,9 +86,7 @@ class Background:
         for worker in self._workers:
             worker.stop()
         self._allocation.detach()
-        store = self._store
-        store.wake_flush = _ignore
-        store.wake_dispatch = store.dispatch_now
+        self._store.drive()
 
     def _every(self, name: str, interval_s: Callable[[], float], act: Act, first_s: float | None = None) -> None:
         """Call `act` again and again; the interval is asked for each time, because settings may change."""
@@ -249,6 +246,3 @@ class _CheckpointWrite:
 
 def _thread_worker(post: Callable[[Act], object], name: str) -> ThreadWorker:
     return ThreadWorker(name, post)
-
-
-def _ignore() -> None: ...

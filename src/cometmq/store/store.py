@@ -1,6 +1,6 @@
 """The store: its parts, the order in which they start and stop, and the verbs that a broker uses.
 
-    put ──> commitlog ──> dispatcher ──> queues, index ──> on_arrival
+    put ──> commitlog ──> dispatcher ──> queues, index ──> subscribers
                 │             ^
              flusher ─────────┘  under SYNC_FLUSH dispatch follows the flush
     get ──> reading ──> queues ──> commitlog
@@ -60,7 +60,6 @@ class Store:
         clock: Clock,
         *,
         store_host: bytes = LOCAL_HOST,
-        on_arrival: OnArrival | None = None,
         is_batch_topic: Callable[[str], bool] | None = None,
     ) -> None:
         self.options = options
@@ -70,13 +69,12 @@ class Store:
         # The error that made the store read-only for good; None while all is well.
         self.failure: OSError | None = None
         self._failed_listeners: list[Callable[[OSError], object]] = []
-        # Set by replication where puts must wait for replicas; says why there are too few to store anything.
+        # Where puts must wait for replicas; what says why there are too few to store anything.
         self.wait_for_replicas: ReplicaWait | None = None
         self.replica_shortage: Callable[[], str] | None = None
-        # Told that the log has grown; that more of it is on disk.
-        self.on_appended: Callable[[], object] = _ignore
-        self.on_flushed: Callable[[], object] = _ignore
-        # Told that the flusher has work; that dispatch has more to do than one step.
+        self._appended_listeners: tuple[Callable[[], object], ...] = ()
+        self._flushed_listeners: tuple[Callable[[], object], ...] = ()
+        # Called when the flusher has work; when dispatch has more to do than one step. See `drive`.
         self.wake_flush: Callable[[], object] = _ignore
         self.wake_dispatch: Callable[[], object] = self.dispatch_now
         # Set while a replica gets a backlog: `wake_dispatch` is then worth some steps, not all of them.
@@ -85,7 +83,7 @@ class Store:
         self.queues_full = False
         self._lock = disk.lock(options.path("lock"))
         try:
-            self._load(store_host, on_arrival, is_batch_topic)
+            self._load(store_host, is_batch_topic)
         except BaseException:
             self._lock.release()
             raise
@@ -95,9 +93,7 @@ class Store:
         self._wakes_flush = options.sync_flush or (options.flush_wake_on_put and not options.flush_timed)
         self.is_open = True
 
-    def _load(
-        self, store_host: bytes, on_arrival: OnArrival | None, is_batch_topic: Callable[[str], bool] | None
-    ) -> None:
+    def _load(self, store_host: bytes, is_batch_topic: Callable[[str], bool] | None) -> None:
         options, disk, clock = self.options, self.disk, self.clock
         self.crashed = disk.exists(options.path("abort"))
         self.segments = Segments(
@@ -122,7 +118,7 @@ class Store:
         self.checkpoint = Checkpoint(disk, options.path("checkpoint"))
         self.index = Index(disk, options, clock)
         self.index.load(self.crashed, self.checkpoint.index_time_ms)
-        self.dispatcher = Dispatcher(self.log, self.queues, self.index, options, clock, on_arrival)
+        self.dispatcher = Dispatcher(self.log, self.queues, self.index, options, clock)
         recovery = Recovery(self.log, self.queues, self.index, self.dispatcher, self.checkpoint, options, self.crashed)
         # Before anything is changed: a crash in the middle of recovery is a crash.
         self._write_abort()
@@ -177,7 +173,8 @@ class Store:
         self.dispatcher.appended(request, result)
         if self._wakes_flush:
             self.wake_flush()
-        self.on_appended()
+        for listener in self._appended_listeners:
+            listener()
 
     def _short_of_replicas(self, request: AppendRequest) -> PutResult | None:
         """Why this message may not be stored: it asks for copies that cannot be made."""
@@ -211,14 +208,52 @@ class Store:
         wait_for_replicas(result.end_offset, both.replicated)
         return True
 
+    # Who is told, and who is asked
+
     def subscribe(
-        self, *, arrived: OnArrival | None = None, failed: Callable[[OSError], object] | None = None
+        self,
+        *,
+        arrived: OnArrival | None = None,
+        appended: Callable[[], object] | None = None,
+        flushed: Callable[[], object] | None = None,
+        failed: Callable[[OSError], object] | None = None,
     ) -> None:
-        """`arrived` is told of each message that is in its queue; `failed` of what made the store read-only."""
+        """`arrived`: a message is in its queue. `appended`: the log has grown. `flushed`: more of it is on disk.
+        `failed`: what made the store read-only, once."""
         if arrived is not None:
-            self.dispatcher.on_arrival = arrived
+            self.dispatcher.subscribe(arrived)
+        if appended is not None:
+            self._appended_listeners = (*self._appended_listeners, appended)
+        if flushed is not None:
+            self._flushed_listeners = (*self._flushed_listeners, flushed)
         if failed is not None:
             self._failed_listeners.append(failed)
+
+    def unsubscribe(
+        self, *, appended: Callable[[], object] | None = None, flushed: Callable[[], object] | None = None
+    ) -> None:
+        """Whoever is not subscribed may say so too."""
+        self._appended_listeners = tuple(it for it in self._appended_listeners if it != appended)
+        self._flushed_listeners = tuple(it for it in self._flushed_listeners if it != flushed)
+
+    def drive(
+        self, *, wake_flush: Callable[[], object] | None = None, wake_dispatch: Callable[[], object] | None = None
+    ) -> None:
+        """Whoever does the background work is woken by these: see background.py. None: nobody."""
+        self.wake_flush = wake_flush or _ignore
+        self.wake_dispatch = wake_dispatch or self.dispatch_now
+
+    def promise_copies(self, wait: ReplicaWait) -> None:
+        """From now on puts wait for replicas too."""
+        self.wait_for_replicas = wait
+
+    def require_copies(self, shortage: Callable[[], str]) -> None:
+        """From now on a message that cannot have its copies is refused. `shortage`: why there are too few, or ""."""
+        self.replica_shortage = shortage
+
+    def put_log_first(self, is_first: bool) -> None:
+        """A replica that gets a backlog dispatches in steps."""
+        self.log_first = is_first
 
     # Asking
 
@@ -337,7 +372,8 @@ class Store:
     def _on_flushed(self) -> None:
         if not self.log_first and self.dispatcher.step():
             self.wake_dispatch()
-        self.on_flushed()
+        for listener in self._flushed_listeners:
+            listener()
 
     # Failing and closing
 

@@ -128,7 +128,7 @@ async def test_the_sweep_finds_what_no_notice_told(tmp_path: Path, long_polling:
     settings = {"longPollingEnable": long_polling}
     async with running_broker(tmp_path, clock, **settings) as broker, RawPeer.connected(broker.port) as peer:
         add_topic(broker, "TopicA")
-        broker.store.dispatcher.on_arrival = None
+        broker.store.dispatcher._arrived = None
         clock.advance(0.3)
         peer.send(pull_request("TopicA", suspend_ms=SUSPEND_MS))
         await parked(broker, 1)

@@ -44,7 +44,7 @@ def test_a_message_is_readable_at_once_and_the_notice_comes_last() -> None:
         assert found.status == GetStatus.FOUND
         order.append(f"notice index={parts.index.newest_offset}")
 
-    parts.dispatcher.on_arrival = arrived
+    parts.dispatcher.subscribe(arrived)
     parts.put(KEYS="k1")
     assert order == ["notice index=0"]
 
@@ -75,7 +75,8 @@ def test_what_is_dispatched_from_the_golden_log_is_what_java_read(tmp_path: Path
         notices[topic, queue_id, next_offset] = notice  # type: ignore[index, assignment]
 
     parts = Parts(OsDisk(), root_dir=str(tmp_path), crashed=True, **GOLDEN_SIZES)
-    dispatcher = Dispatcher(parts.log, parts.queues, parts.index, parts.options, parts.clock, arrived)
+    dispatcher = Dispatcher(parts.log, parts.queues, parts.index, parts.options, parts.clock)
+    dispatcher.subscribe(arrived)
     dispatcher.run()
     checked = 0
     for golden in golden_messages("clean"):

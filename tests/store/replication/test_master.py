@@ -317,17 +317,17 @@ def test_a_bug_of_one_waiter_does_not_keep_the_others_waiting() -> None:
 
 def test_too_few_replicas_refuse_a_message_before_it_is_stored() -> None:
     bench = Bench(in_sync_replicas=2)
-    bench.master.alive = lambda: 2
+    bench.master.count_alive(lambda: 2)
     assert "2 copies are needed and 1 can be made" in bench.master.shortage()
     bench.connect(0)
     assert bench.master.shortage() == ""
-    bench.master.alive = lambda: 1
+    bench.master.count_alive(lambda: 1)
     assert bench.master.shortage() != ""
 
 
 def test_automatic_reduction_takes_what_there_is_but_not_below_the_least() -> None:
     bench = Bench(in_sync_replicas=3, in_sync_replicas_auto=True)
-    bench.master.alive = lambda: 3
+    bench.master.count_alive(lambda: 3)
     assert bench.master.shortage() == ""
     bench.put("alone")
     assert bench.told == {"alone": PutStatus.OK}

@@ -195,10 +195,10 @@ def test_what_a_replica_flushed_is_noted_in_the_checkpoint() -> None:
 def test_while_the_log_comes_first_a_flush_builds_no_queues() -> None:
     master, store = small_store(), small_store(broker_role="SLAVE")
     end = put(master)
-    store.log_first = True
+    store.put_log_first(True)
     store.log.append_raw(0, log_bytes(master))
     store.flush_now()
     assert (store.log.flushed_offset, store.dispatcher.position) == (end, 0)
-    store.log_first = False
+    store.put_log_first(False)
     store.dispatch_now()
     assert store.dispatcher.position == end

@@ -82,7 +82,7 @@ async def listening(**options: Any) -> AsyncIterator[tuple[Store, Listener, Manu
     store = small_store(clock, **options)
     listener = Listener(store, load_at_once)
     await listener.start("127.0.0.1", 0)
-    store.wait_for_replicas = listener.wait
+    store.promise_copies(listener.wait)
     try:
         yield store, listener, clock
     finally:
@@ -345,7 +345,7 @@ async def report_of(peer: Reader) -> int:
 async def following() -> AsyncIterator[tuple[FakeMaster, Follower, ManualClock]]:
     clock = ManualClock()
     store = small_store(clock, broker_role="SLAVE")
-    store.wake_flush = store.flush_now
+    store.drive(wake_flush=store.flush_now)
     follower = Follower(store)
     async with FakeMaster.serving() as master:
         follower.follow(f"127.0.0.1:{master.port}")
@@ -479,7 +479,7 @@ def test_while_a_backlog_flows_its_log_comes_first_and_its_queues_when_it_stops(
     async def act(master: FakeMaster, follower: Follower, clock: ManualClock) -> None:
         store = follower.store
         woken: list[bool] = []
-        store.wake_dispatch = lambda: woken.append(store.log_first)
+        store.drive(wake_dispatch=lambda: woken.append(store.log_first))
         backlog.send(await master.next_peer(0))
         await until(lambda: store.log.max_offset == len(backlog.data))
         assert store.log_first
@@ -545,7 +545,7 @@ def test_a_backlog_comes_in_long_frames_that_land_where_records_are_looked_for(
             while source.log.max_offset < BACKLOG_BYTES + (4 << 20):
                 put(source, os.urandom(100_000))
             store = small_store(clock, broker_role="SLAVE", **options)
-            store.wake_flush = store.flush_now
+            store.drive(wake_flush=store.flush_now)
             follower = Follower(store)
             follower.follow(f"127.0.0.1:{listener.port}")
             while store.log.max_offset < source.log.max_offset:

@@ -57,7 +57,7 @@ class Replication:
         except OSError as error:
             raise StoreError(f"cannot listen for replicas on {host}:{port}: {error}; set haListenPort") from error
         if store.options.broker_role == SYNC_MASTER:
-            store.wait_for_replicas = self.listener.wait
+            store.promise_copies(self.listener.wait)
             if store.options.in_sync_replicas == 1:
                 logger.warning(
                     "brokerRole=SYNC_MASTER waits for no replica because inSyncReplicas=1: set 2, or leave it out"
@@ -96,8 +96,8 @@ class Replication:
         `alive`: how many brokers of this name are alive, this one included.
         """
         if self.listener is not None and self._store.options.broker_role == SYNC_MASTER:
-            self.listener.master.alive = alive
-            self._store.replica_shortage = self.listener.master.shortage
+            self.listener.master.count_alive(alive)
+            self._store.require_copies(self.listener.master.shortage)
 
     def status(self) -> HaStatus:
         """Request 907."""

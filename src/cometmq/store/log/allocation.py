@@ -44,8 +44,7 @@ class Allocation:
 
     def attach(self) -> None:
         """From now on segments are made ahead. One that the first put will need is made here: nobody waits yet."""
-        self._segments.want = self.want
-        self._segments.make = self.make
+        self._segments.allocate_with(self.make, self.want)
         last = self._segments.last()
         if last is None or last.is_full:
             start = self._segments.next_start(0)
@@ -123,4 +122,4 @@ class Allocation:
             self._segments.offer(segment)
         self._made.clear()
         self._segments.drop_prepared()
-        self._segments.make = self._segments.create
+        self._segments.allocate_alone()

@@ -105,14 +105,12 @@ class Recovery:
             self._log.refresh()
             self._dispatcher.position = self._log.max_offset
             return self.result
-        on_arrival, self._dispatcher.on_arrival = self._dispatcher.on_arrival, None
         self._queues.verifying = self._index.headers_later = True
         try:
             self._rebuild()
         finally:
             self._index.headers_later = False
             self._index.write_headers()
-            self._dispatcher.on_arrival = on_arrival
             self._queues.verifying = self._queues.strict = False
             self._queues.made_from = 0
         result = self.result

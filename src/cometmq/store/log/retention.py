@@ -72,7 +72,7 @@ class Retention:
         self._manual_rounds = 0
         self._followed_to = segments.min_offset
         self._queues_left: Iterator[AnyQueue] | None = None
-        segments.is_crowded = self._is_crowded
+        segments.avoid(self._is_crowded)
 
     def delete_by_hand(self) -> None:
         """An operator asked for it: the next rounds delete by age, whatever the hour."""

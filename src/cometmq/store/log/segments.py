@@ -126,6 +126,22 @@ class Segments:
         self._read_ahead = read_ahead
         self._now_ms = now_ms
 
+    # Who makes segments, and where
+
+    def allocate_with(self, make: Callable[[int], Segment | None], want: Callable[[int], object]) -> None:
+        """`make` gives the segment that is needed now; `want` is told of one that will be needed next."""
+        self.make = make
+        self.want = want
+
+    def allocate_alone(self) -> None:
+        """A segment is made when it is needed."""
+        self.make = self.create
+        self.want = _ignore
+
+    def avoid(self, is_crowded: Callable[[str], bool]) -> None:
+        """`is_crowded`: directory -> whether new segments should be elsewhere."""
+        self.is_crowded = is_crowded
+
     # Where things are
 
     @property

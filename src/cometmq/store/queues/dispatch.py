@@ -64,6 +64,18 @@ _NOT_MULTI_DISPATCHED: Final = (RETRY_PREFIX, DLQ_PREFIX, SYSTEM_PREFIX)
 OnArrival: TypeAlias = Callable[[str, int, int, int, int, str], object]
 
 
+class _BothListeners:
+    def __init__(self, first: OnArrival, second: OnArrival) -> None:
+        self._first: OnArrival = first
+        self._second: OnArrival = second
+
+    def told(
+        self, topic: str, queue_id: int, next_offset: int, tag_code: int, store_time_ms: int, properties: str
+    ) -> None:
+        self._first(topic, queue_id, next_offset, tag_code, store_time_ms, properties)
+        self._second(topic, queue_id, next_offset, tag_code, store_time_ms, properties)
+
+
 class Dispatcher:
     def __init__(
         self,
@@ -72,11 +84,11 @@ class Dispatcher:
         index: Index,
         options: StoreOptions,
         clock: Clock,
-        on_arrival: OnArrival | None = None,
     ) -> None:
         self.position: int = 0
         self.damages: list[Damage] = []
-        self.on_arrival: OnArrival | None = on_arrival
+        # Told of each message that is in its queue, once there is anybody.
+        self._arrived: OnArrival | None = None
         # In log order. Records may be missing in between; those before `position` are of no use any more.
         self._kept: list[RecordScan] = []
         self._log: CommitLog = commitlog
@@ -94,6 +106,11 @@ class Dispatcher:
         self._lmq: bool = options.lmq_enabled
         self._delays_ms: list[int] = parse_delay_levels(options.delay_levels)
         self._tag_codes: dict[str, int] = {}
+
+    def subscribe(self, listener: OnArrival) -> None:
+        """Nobody is told of what recovery dispatches, because nobody can be here before it."""
+        first = self._arrived
+        self._arrived = listener if first is None else _BothListeners(first, listener).told
 
     @property
     def target(self) -> int:
@@ -335,8 +352,8 @@ class Dispatcher:
             except (StoreError, OSError) as error:
                 if not self._index_failed(error, physical_offset):
                     return False
-        if self.on_arrival is not None and in_queue:
-            self.on_arrival(topic, queue_id, queue_offset + 1, tags_code, store_time_ms, properties)
+        if self._arrived is not None and in_queue:
+            self._arrived(topic, queue_id, queue_offset + 1, tags_code, store_time_ms, properties)
             if light:
                 self._notify_light(light, topic, tags_code, store_time_ms, properties, queue_id)
         return True
@@ -344,7 +361,7 @@ class Dispatcher:
     @property
     def takes_spots(self) -> bool:
         """Whether `dispatch_spots` does all that `dispatch` does: whoever is told of arrivals wants the text."""
-        return self.on_arrival is None and not self._multi_dispatch
+        return self._arrived is None and not self._multi_dispatch
 
     def dispatch_spots(self, plain: PlainScan, data: bytes) -> bool:
         """`dispatch()` of a plain record in `data` whose text was not made."""
@@ -492,9 +509,9 @@ class Dispatcher:
         properties: str,
         queue_id: int,
     ) -> None:
-        assert self.on_arrival is not None
+        assert self._arrived is not None
         for name, light_queue_id, queue_offset in self._light_targets(names, topic, properties, queue_id):
-            self.on_arrival(name, light_queue_id, queue_offset + 1, tags_code, store_time_ms, properties)
+            self._arrived(name, light_queue_id, queue_offset + 1, tags_code, store_time_ms, properties)
 
 
 def _value(properties: str, inside: str, first: str) -> str:

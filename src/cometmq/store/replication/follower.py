@@ -72,7 +72,8 @@ class Follower:
 
     async def stop(self) -> None:
         self._stopped = True
-        self.store.on_flushed = _ignore
+        if self.connection is not None:
+            self.store.unsubscribe(flushed=self.connection.flushed)
         self._cancel_retry()
         if self.connection is not None:
             self.connection.abort()
@@ -118,13 +119,13 @@ class Follower:
         if self._stopped or connection.address != self.address:
             return False
         self.connection = connection
-        self.store.on_flushed = connection.flushed
+        self.store.subscribe(flushed=connection.flushed)
         return True
 
     def lost(self, connection: _Connection) -> None:
         if self.connection is connection:
             self.connection = None
-            self.store.on_flushed = _ignore
+            self.store.unsubscribe(flushed=connection.flushed)
         if self._retry_timer is None:
             self._try_soon(RETRY_S if connection.address == self.address else 0.0)
 
@@ -165,7 +166,7 @@ class _Connection(asyncio.BufferedProtocol):
             if timer is not None:
                 timer.cancel()
         self._paused = False
-        self._store.log_first = False
+        self._store.put_log_first(False)
         self._store.wake_dispatch()
         log.info("lost master address=%s at=%d cause=%s", self.address, self._store.log.max_offset, exc or "closed")
         self._follower.lost(self)
@@ -219,7 +220,7 @@ class _Connection(asyncio.BufferedProtocol):
     def _set_flowing(self, flows: bool) -> None:
         """While it flows, a read waits for so much that its cost does not count; closing ends the wait at once."""
         if flows != self._store.log_first and self._transport is not None:
-            self._store.log_first = flows
+            self._store.put_log_first(flows)
             link: socket.socket = self._transport.get_extra_info("socket")
             with suppress(OSError):  # it is closed, or this system has no such option
                 link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, FLOWING_READ_BYTES if flows else 1)
@@ -288,6 +289,3 @@ class _Connection(asyncio.BufferedProtocol):
             self._paused = False
             if not self._transport.is_closing():
                 self._transport.resume_reading()
-
-
-def _ignore() -> None: ...

@@ -72,13 +72,13 @@ class Listener:
         self.port = self._server.sockets[0].getsockname()[1]
         # Under SYNC_FLUSH replicas get what is on disk, else what is in the log.
         if self.store.options.sync_flush:
-            self.store.on_flushed = self.wake
+            self.store.subscribe(flushed=self.wake)
         else:
-            self.store.on_appended = self.wake
+            self.store.subscribe(appended=self.wake)
 
     async def stop(self) -> None:
         self._stopped = True
-        self.store.on_appended = self.store.on_flushed = _ignore
+        self.store.unsubscribe(appended=self.wake, flushed=self.wake)
         if self._deadline_timer is not None:
             self._deadline_timer.cancel()
         self.master.waiters.give_up()
@@ -102,7 +102,7 @@ class Listener:
     # Who waits
 
     def wait(self, end_offset: int, callback: Callable[[int], object]) -> None:
-        """`Store.wait_for_replicas` of a SYNC_MASTER."""
+        """For `Store.promise_copies` of a SYNC_MASTER."""
         if self._stopped:
             callback(PutStatus.SLAVE_NOT_AVAILABLE)
             return
@@ -300,6 +300,3 @@ class _Connection(asyncio.Protocol):
         self.pump()
         if self in self._listener.connections:
             self._arm()
-
-
-def _ignore() -> None: ...

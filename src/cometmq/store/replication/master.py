@@ -25,13 +25,16 @@ class Master:
     def __init__(self, log: SentLog, options: MasterOptions) -> None:
         self.links: list[Link] = []
         self.waiters = Waiters()
-        # Set where replicas act as masters: how many brokers of this name are alive, this one included.
-        self.alive: Callable[[], int] | None = None
+        self._alive: Callable[[], int] | None = None
         self._log = log
         self._options = options
         self._offset_of = partial(replicated_offset, self.links)
 
     # Connections
+
+    def count_alive(self, alive: Callable[[], int]) -> None:
+        """Replicas act as masters; `alive`: how many brokers of this name are alive, this one included."""
+        self._alive = alive
 
     def connect(self, name: str, now_s: float) -> Link:
         link = Link(name, self._log, self._options, now_s)
@@ -62,11 +65,11 @@ class Master:
     def available(self) -> int:
         """How many copies of a message there would be if every replica that keeps up took it."""
         copies = self.in_sync() + 1
-        return copies if self.alive is None else min(copies, self.alive())
+        return copies if self._alive is None else min(copies, self._alive())
 
     def shortage(self) -> str:
         """Why no message may be stored now; "" if one may. Only where replicas act as masters."""
-        if self.alive is None:
+        if self._alive is None:
             return ""
         available = self.available()
         copies = copies_needed(self._options, True, available)
@@ -80,7 +83,7 @@ class Master:
     def wait(self, end_offset: int, callback: Callback, now_s: float) -> None:
         """Tell `callback` when enough replicas have the log up to here, or what became of it instead."""
         available = self.available()
-        copies = copies_needed(self._options, self.alive is not None, available)
+        copies = copies_needed(self._options, self._alive is not None, available)
         if copies <= 1:
             callback(PutStatus.OK)
         elif copies > available:
