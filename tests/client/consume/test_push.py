@@ -635,7 +635,7 @@ def test_rejected_messages_and_those_tried_too_often_become_dead_letters(tmp_pat
 
 
 def _dead(broker: Any, group: str = "cg") -> list[Any]:
-    return stored(broker, f"%DLQ%{group}") if broker.topics.get(f"%DLQ%{group}") is not None else []
+    return stored(broker, f"%DLQ%{group}") if broker.tables.topics.get(f"%DLQ%{group}") is not None else []
 
 
 @pytest.mark.parametrize(

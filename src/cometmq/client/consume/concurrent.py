@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 AGAIN_S: Final = 5.0
-EXPIRED_LEVEL: Final = 3
-EXPIRED_AT_ONCE: Final = 16
 
 
 class Concurrent:
@@ -55,7 +53,7 @@ class Concurrent:
     async def settle(self, queue: ProcessQueue, held: Sequence[Held], verdict: Verdict) -> None:
         done = len(held) if verdict.outcome in (Outcome.SUCCESS, Outcome.COMMIT) else min(verdict.done, len(held))
         failed = [] if done == len(held) else await give_back(self._member, queue, held[done:], verdict.delay_level)
-        finish(self._member, queue, [one for one in held if one not in failed])
+        self._member.finish(queue, [one for one in held if one not in failed])
         if failed:
             self._member.later(AGAIN_S, lambda: self.submit(queue, failed))
 
@@ -90,27 +88,3 @@ async def give_back(member: "Member", queue: ProcessQueue, held: Sequence[Held],
         one.message.reconsume_times += 1
         one.started_s = None
     return failed
-
-
-def finish(member: "Member", queue: ProcessQueue, held: Sequence[Held]) -> None:
-    """These are dealt with: out of the cache, and on with the committed offset."""
-    offset = queue.remove(held)
-    if offset is not None and queue.is_owned:
-        member.offsets.update(queue.queue, offset, increase_only=True)
-
-
-async def give_back_expired(member: "Member", queue: ProcessQueue, limit_s: float) -> None:
-    """Messages that are in their handler for longer than `limit_s` go to others; the handler is left alone."""
-    for _ in range(EXPIRED_AT_ONCE):
-        oldest = queue.oldest()
-        now_s = member.clock.monotonic()
-        if oldest is None or oldest.started_s is None or now_s - oldest.started_s <= limit_s or not queue.is_owned:
-            return
-        logger.warning(
-            "give up message group=%s topic=%s broker=%s queue=%d offset=%d: %d s in its handler",
-            member.group, queue.queue.topic, queue.queue.broker_name, queue.queue.queue_id, oldest.offset,
-            now_s - oldest.started_s,
-        )  # fmt: skip
-        if not member.options.broadcast and not await member.send_back(queue, oldest, EXPIRED_LEVEL):
-            return
-        finish(member, queue, [oldest])

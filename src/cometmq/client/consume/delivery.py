@@ -1,34 +1,46 @@
 """From a cached record to a called handler: message, hooks, figures, verdict."""
 
 import logging
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from typing import Any, TypeAlias
 
 import msgspec
 
+from cometmq.client.cluster.namespaces import strip
 from cometmq.client.codecs import Codec
-from cometmq.client.consume.handlers import Handler
+from cometmq.client.consume.handlers import Handler, Reply
 from cometmq.client.consume.hooks import ConsumeContext, ConsumeHooks
 from cometmq.client.consume.metrics import Figures
 from cometmq.client.consume.outcomes import EXCEPTION, FAILED, SUCCESS, TIMEOUT, Outcome, Verdict, judge_error
 from cometmq.client.consume.process_queue import Held, ProcessQueue
 from cometmq.client.messages import Fields, Message, received_fields
 from cometmq.client.traces import ConsumeTrace
+from cometmq.clock import Clock
 from cometmq.errors import CometError
 from cometmq.wire.record.properties import Property
 
-if TYPE_CHECKING:
-    from cometmq.client.consume.group_member import Member
-
 logger = logging.getLogger(__name__)
 
-class Delivery:
-    """Calls handlers for one member of a group, and keeps count."""
+Threads: TypeAlias = Callable[[], Executor]
 
-    def __init__(self, member: "Member") -> None:
-        self._member = member
-        self._clock = member.clock
-        self._timeout_s = member.options.consume_timeout
+
+class Delivery:
+    """Calls handlers for one member of a group, and keeps count.
+
+    `executor` runs handlers that are plain functions, `reply` sends what a handler of requests returns.
+    """
+
+    def __init__(
+        self, group: str, namespace: str | None, clock: Clock, timeout_s: float, executor: Threads, reply: Reply
+    ) -> None:
+        self._group = group
+        self._shown_group = strip(namespace, group)
+        self._namespace = namespace
+        self._clock = clock
+        self._timeout_s = timeout_s
+        self._executor = executor
+        self._reply = reply
         self.hooks = ConsumeHooks()
         self.figures = Figures()
 
@@ -39,7 +51,7 @@ class Delivery:
             Property.MAX_OFFSET: str(queue.max_offset),
             Property.CONSUME_START_TIME: str(self._clock.now_ms()),
         }
-        return received_fields(one.message, queue.queue.broker_name, codec, self._member.instance.namespace, extra)
+        return received_fields(one.message, queue.queue.broker_name, codec, self._namespace, extra)
 
     async def call(self, handler: Handler, queue: ProcessQueue, held: Sequence[Held]) -> Verdict:
         """Let a handler have these messages. Refused if no thread takes it."""
@@ -55,7 +67,7 @@ class Delivery:
             self._count(queue, held, verdict, 0.0)
             return verdict
         context = self.begin(queue, messages)
-        verdict = await handler.handle(messages, self._member.executor, self._member.reply)
+        verdict = await handler.handle(messages, self._executor, self._reply)
         if verdict.label == EXCEPTION:
             self._log(handler, queue, held, verdict.error)
         return self.end(context, queue, held, verdict, began_s)
@@ -63,7 +75,7 @@ class Delivery:
     def begin(self, queue: ProcessQueue, messages: Sequence[Message[Any]]) -> ConsumeContext | None:
         if not self.hooks:
             return None
-        return self.hooks.begin(self._member.shown_group, queue.queue, messages)
+        return self.hooks.begin(self._shown_group, queue.queue, messages)
 
     def end(
         self,
@@ -90,7 +102,7 @@ class Delivery:
     ) -> None:
         logger.error(
             "fail handler=%s group=%s topic=%s broker=%s queue=%d offset=%d count=%d cause=%r",
-            handler.name, self._member.group, queue.queue.topic, queue.queue.broker_name, queue.queue.queue_id,
+            handler.name, self._group, queue.queue.topic, queue.queue.broker_name, queue.queue.queue_id,
             held[0].offset, len(held), error, exc_info=error,
         )  # fmt: skip
 

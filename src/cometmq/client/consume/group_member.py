@@ -24,7 +24,6 @@ import msgspec
 
 from cometmq.client.cluster.instance import Instance
 from cometmq.client.cluster.namespaces import strip, wire_group
-from cometmq.client.consume.concurrent import give_back_expired
 from cometmq.client.consume.delivery import Delivery, TraceHook, reply_body
 from cometmq.client.consume.handlers import Handler
 from cometmq.client.consume.locks import QueueLocks
@@ -58,6 +57,8 @@ logger = logging.getLogger(__name__)
 FORBIDDEN_GROUP: Final = "DEFAULT_CONSUMER"
 FIRST_RENEWAL_S: Final = 1.0
 CHECK_LIMIT_S: Final = 3.0
+EXPIRED_LEVEL: Final = 3
+EXPIRED_AT_ONCE: Final = 16
 
 NEW: Final = "new"
 STARTING: Final = "starting"
@@ -104,7 +105,9 @@ class Member:
             else RemoteOffsets(instance, self.group)
         )
         self.locks = QueueLocks(instance, self.group, options.lock_timeout, options.lock_expiry)
-        self.delivery = Delivery(self)
+        self.delivery = Delivery(
+            self.group, instance.namespace, self.clock, options.consume_timeout, self.executor, self.reply
+        )
         self.figures = self.delivery.figures
         self.workers = Workers(options.concurrency, instance.spawn)
         self.rebalance = Rebalance(self)
@@ -413,6 +416,12 @@ class Member:
         producer = await inner_producer(self.instance)
         await producer.reply(message, reply_body(value))
 
+    def finish(self, queue: ProcessQueue, held: Sequence[Held]) -> None:
+        """These are dealt with: out of the cache, and on with the committed offset."""
+        offset = queue.remove(held)
+        if offset is not None and queue.is_owned:
+            self.offsets.update(queue.queue, offset, increase_only=True)
+
     async def send_back(self, queue: ProcessQueue, one: Held, delay_level: int) -> bool:
         return await send_back(
             self.instance, self.group, queue.queue, one.message, delay_level, self.options.max_retries
@@ -473,7 +482,24 @@ class Member:
     async def _give_back_expired(self) -> None:
         for queue in list(self.queues.values()):
             if not self.is_ordered(queue.queue.topic):
-                await give_back_expired(self, queue, self.options.consume_timeout)
+                await self._expire(queue)
+
+    async def _expire(self, queue: ProcessQueue) -> None:
+        """Messages that are in their handler for too long go to others; the handler is left alone."""
+        limit_s = self.options.consume_timeout
+        for _ in range(EXPIRED_AT_ONCE):
+            oldest = queue.oldest()
+            now_s = self.clock.monotonic()
+            if oldest is None or oldest.started_s is None or now_s - oldest.started_s <= limit_s or not queue.is_owned:
+                return
+            logger.warning(
+                "give up message group=%s topic=%s broker=%s queue=%d offset=%d: %d s in its handler",
+                self.group, queue.queue.topic, queue.queue.broker_name, queue.queue.queue_id, oldest.offset,
+                now_s - oldest.started_s,
+            )  # fmt: skip
+            if not self.options.broadcast and not await self.send_back(queue, oldest, EXPIRED_LEVEL):
+                return
+            self.finish(queue, [oldest])
 
     # Asked by a broker
 

@@ -23,7 +23,7 @@ from typing import Any, Final, Generic, Self, TypeAlias, TypeVar
 from cometmq.client.cluster.instance import Instance
 from cometmq.client.cluster.namespaces import wire_topic
 from cometmq.client.codecs import Codec
-from cometmq.client.consume.concurrent import AGAIN_S, finish, give_back
+from cometmq.client.consume.concurrent import AGAIN_S, give_back
 from cometmq.client.consume.delivery import is_fine
 from cometmq.client.consume.group_member import Member
 from cometmq.client.consume.handlers import Handler
@@ -239,7 +239,7 @@ class Consumer(Generic[T]):
     async def settle(self, slip: Slip, verdict: Verdict) -> None:
         if is_fine(verdict):
             self._end(slip, verdict)
-            finish(self._member, slip.queue, [slip.held])
+            self._member.finish(slip.queue, [slip.held])
         else:
             # To its end even if the caller is cancelled: a message half given back would be nobody's.
             await asyncio.shield(self._return(slip, verdict))
@@ -256,7 +256,7 @@ class Consumer(Generic[T]):
         if await give_back(self._member, queue, [one], verdict.delay_level):
             self._member.later(AGAIN_S, lambda: self.submit(queue, [one]))
         else:
-            finish(self._member, queue, [one])
+            self._member.finish(queue, [one])
 
     def _end(self, slip: Slip, verdict: Verdict) -> None:
         self.unacked -= 1

@@ -22,7 +22,7 @@ from typing import Any, Final, Self, TypeVar
 from cometmq.client.cluster.instance import Instance
 from cometmq.client.cluster.namespaces import wire_topic
 from cometmq.client.codecs import Codec, bytes_codec
-from cometmq.client.consume.concurrent import Concurrent, finish, give_back
+from cometmq.client.consume.concurrent import Concurrent, give_back
 from cometmq.client.consume.group_member import Lane, Member, QueueListener
 from cometmq.client.consume.handlers import Handler
 from cometmq.client.consume.hooks import ConsumeHook
@@ -165,7 +165,7 @@ class PushConsumer:
 
     async def _return(self, queue: ProcessQueue, held: list[Held]) -> None:
         failed = await give_back(self._member, queue, held, BROKER_DECIDES)
-        finish(self._member, queue, [one for one in held if one not in failed])
+        self._member.finish(queue, [one for one in held if one not in failed])
 
     # Life
 
