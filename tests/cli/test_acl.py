@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from cometmq.testing import SyncCluster
 from tests.cli.conftest import Comet
 
 OLD_ACL = Path(__file__).with_name("plain_acl.yml")
@@ -144,3 +145,23 @@ def test_a_conf_directory_is_read_in_rocketmqs_order(secured: Comet, tmp_path: P
     refused = secured("user", "list", "--access-key", "twice", "--secret-key", "from-directory").err
     assert "has no permission" in refused, "it is known: nothing was granted"
     assert secured("acl", "migrate", tmp_path / "none.yml").code == 2
+
+
+def test_mqadmins_letters_do_the_same(secured: Comet, secured_cluster: SyncCluster) -> None:
+    at = ("-n", secured_cluster.namesrv)
+    made = secured.good("mqadmin", "createUser", *at, "-c", "DefaultCluster", "-u", "mira", "-p", "marker-of-mira")
+    assert "marker" not in made.out + made.err
+    entry = ("-s", "User:mira", "-r", "Topic:m*", "-a", "Pub,Sub", "-i", "10.0.0.0/8,127.0.0.1", "-d", "Deny")
+    secured.good("mqadmin", "createAcl", *at, "-c", "DefaultCluster", *entry)
+    (row,) = secured.good("acl", "list", "mira", "-o", "json").json
+    assert (row["resource"], row["decision"], row["sources"]) == ("Topic:m*", "Deny", ["10.0.0.0/8", "127.0.0.1"])
+    assert "Topic:m*" in secured.good("mqadmin", "getAcl", *at, "-s", "User:mira").out
+    secured.good("mqadmin", "updateUser", *at, "-u", "mira", "-s", "disable")
+    assert secured.good("user", "list", "mira", "-o", "json").json[0]["enabled"] is False
+    secured.good("mqadmin", "updateUser", *at, "-u", "mira", "-s", "enable")
+    assert "mira" in secured.good("mqadmin", "listUser", *at, "-f", "mir").out
+    secured.good("mqadmin", "updateUser", *at, "-u", "mira", "-p", "marker-again")
+    assert secured("user", "list", "--access-key", "mira", "--secret-key", "marker-again").code == 7
+    secured.good("mqadmin", "deleteAcl", *at, "-s", "User:mira", "-r", "Topic:m*")
+    secured.good("mqadmin", "deleteUser", *at, "-u", "mira")
+    assert "mira" not in secured.good("user", "list").out

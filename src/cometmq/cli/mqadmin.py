@@ -56,14 +56,27 @@ ALIASES: Final[dict[str, Row]] = {
                                                       "l": ""}),
     "consumeMessage": ("tail --from earliest --no-follow", {"t": "1", "i": "--queue", "c": "--count", "o": "--from",
                                                             "g": "", "b": "", "s": "--from"}),
+    "createUser": ("user create", {**BROKER, "u": "1", "p": "--password", "t": "user type"}),
+    "updateUser": ("user passwd --yes", {**BROKER, "u": "1", "p": "--password", "s": "user status"}),
+    "deleteUser": ("user remove --yes", {**BROKER, "u": "1"}),
+    "getUser": ("user list", {"u": "1", "c": "--cluster", "b": ""}),
+    "listUser": ("user list", {"f": "1", "c": "--cluster", "b": ""}),
+    "createAcl": ("acl grant --yes", {**BROKER, "s": "1", "r": "2", "a": "3", "i": "sources", "d": "decision"}),
+    "updateAcl": ("acl grant --yes", {**BROKER, "s": "1", "r": "2", "a": "3", "i": "sources", "d": "decision"}),
+    "deleteAcl": ("acl revoke --yes", {**BROKER, "s": "1", "r": "2"}),
+    "getAcl": ("acl list", {"s": "1", "c": "--cluster", "b": ""}),
+    "listAcl": ("acl list", {"s": "1", "r": "--resource", "c": "--cluster", "b": ""}),
     "sendMessage": ("send", {"t": "1", "p": "--body", "k": "--key", "c": "--tag", "b": "", "i": "", "m": ""}),
 }  # fmt: skip
 WORDS: Final = {
     "namesrvAddr": "n", "topic": "t", "topicName": "t", "clusterName": "c", "brokerAddr": "b", "brokerName": "b",
     "groupName": "g", "msgId": "i", "msgKey": "k", "writeQueueNums": "w", "readQueueNums": "r", "perm": "p",
     "order": "o", "attributes": "a", "timestamp": "s", "body": "p", "key": "k", "value": "v", "srcGroup": "s",
-    "destGroup": "d", "help": "h",
+    "destGroup": "d", "help": "h", "username": "u", "password": "p", "userType": "t", "userStatus": "s", "filter": "f",
+    "subject": "s", "resources": "r", "actions": "a", "sourceIp": "i", "decision": "d",
 }  # fmt: skip
+SUBJECT: Final = "User:"
+HIDDEN: Final = "--password=***"
 PERMISSIONS: Final = {"2": "w", "4": "r", "6": "rw"}
 
 
@@ -80,7 +93,8 @@ def main(argv: list[str]) -> int:
     except ValueError as error:
         print(f"cometmq mqadmin {name}: {error}", file=sys.stderr)
         return EXIT_USAGE
-    print(f"cometmq {' '.join(command)}", file=sys.stderr)
+    shown = [HIDDEN if word.startswith(HIDDEN[:-3]) else word for word in command]
+    print(f"cometmq {' '.join(shown)}", file=sys.stderr)
     from cometmq.cli.main import main as run
 
     return run(command)
@@ -107,7 +121,7 @@ def translate(name: str, rest: list[str]) -> list[str]:
         if place is None:
             raise ValueError(f"-{letter} is not known here; known: -n {' '.join('-' + one for one in sorted(places))}")
         if place.isdecimal():
-            arguments[int(place)] = text
+            arguments[int(place)] = text.removeprefix(SUBJECT)
         elif place.startswith("--"):
             options.append(f"{place}={_moment(text)}")
         else:
@@ -116,6 +130,9 @@ def translate(name: str, rest: list[str]) -> list[str]:
         return ["group", "list", "-o", "wide", *options]
     if name == "deleteSubGroup" and given.get("r", "false") != "true":
         options.append("--keep-offsets")
+    if name == "updateUser" and "p" not in given:
+        verb = "enable" if given.get("s") == "enable" else "disable --yes"
+        return ["user", *verb.split(), *arguments.values(), *options]
     if name == "setConsumeMode":
         arguments[3] = given.get("m", "pop").lower()
     return [*command.split(), *[arguments[number] for number in sorted(arguments)], *options]
@@ -146,6 +163,12 @@ def _moment(text: str) -> str:
 
 def _special(place: str, text: str, given: dict[str, str]) -> list[str]:
     """Letters whose values mqadmin writes in another way."""
+    if place == "user type":
+        return ["--super"] if text.lower() == "super" else []
+    if place == "sources":
+        return [f"--from={part}" for part in text.split(",")]
+    if place == "decision":
+        return ["--deny"] if text.lower() == "deny" else []
     if place == "perm":
         if text not in PERMISSIONS:
             raise ValueError(f"-p {text} is none of 2 (write), 4 (read), 6 (both)")

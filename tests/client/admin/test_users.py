@@ -23,6 +23,7 @@ def test_an_entry_is_brought_into_the_words_of_brokers() -> None:
         (AccessEntry("orders", ("Pub",)), "the resource 'orders' is none of Topic:NAME"),
         (AccessEntry("Topic:", ("Pub",)), "the resource 'Topic:' is none of"),
         (AccessEntry("Any:x", ("Pub",)), "the resource 'Any:x' is none of"),
+        (AccessEntry("Topic:t,Topic:u", ("Pub",)), "is several: give one at a time"),
         (AccessEntry("Topic:t", ("Pub", "Publish")), "the actions Publish: known are All, Pub, Sub"),
         (AccessEntry("Topic:t", ()), "the actions are missing: known are All"),
         (AccessEntry("Topic:t", ("Pub",), sources=("10.0.0.*",)), "the source '10.0.0.*' is neither an IP address nor"),

@@ -378,6 +378,8 @@ def checked_entry(entry: AccessEntry) -> AccessEntry:
             f"the resource {entry.resource[:80]!r} is none of Topic:NAME, Group:NAME and Cluster:NAME (NAME may end in "
             "*, for all names that begin so), nor * for everything"
         )
+    if "," in entry.resource:
+        raise ConfigError(f"the resource {entry.resource[:80]!r} is several: give one at a time")
     actions = [parse_action(word) for word in entry.actions]
     if not actions or None in actions:
         unknown = [word[:40] for word, action in zip(entry.actions, actions, strict=True) if action is None]
