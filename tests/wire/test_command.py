@@ -189,3 +189,9 @@ def test_pop_codes_survive_the_sixteen_bits_of_the_binary_form() -> None:
 def test_a_malformed_frame_says_what_is_wrong(frame: bytes, says: str) -> None:
     with pytest.raises(WireError, match=says):
         read(frame)
+
+
+def test_the_text_of_a_command_does_not_say_who_signed_it() -> None:
+    signed = request(11, {"topic": "T", "AccessKey": "marker", "Signature": "marker", "SecurityToken": "marker"})
+    assert "'topic': 'T'" in repr(signed)
+    assert "marker" not in repr(signed)

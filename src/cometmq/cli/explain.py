@@ -35,7 +35,7 @@ CODES: Final[dict[int, tuple[str, str, str]]] = {
          "free disk space; after a failed disk restart the broker; send to the master"),
     15: ("VERSION_NOT_SUPPORTED", "given by RocketMQ's proxy only", "use another client version"),
     16: ("NO_PERMISSION", "permission of the topic, group, broker or user, or a switched-off feature",
-         "cometmq topic describe and cometmq group describe show permissions; check the keys of the user"),
+         "cometmq topic describe and cometmq group describe show permissions; of a user: cometmq acl explain"),
     17: ("TOPIC_NOT_EXIST", "nobody knows the topic", "cometmq topic create NAME; or check its spelling"),
     18: ("TOPIC_EXIST_ALREADY", "not given by any current broker", "nothing"),
     19: ("PULL_NOT_FOUND", "no new message", "nothing: pull again, with a hold time"),

@@ -34,6 +34,8 @@ FLAG_ONEWAY: Final = 2
 
 OUR_LANGUAGE: Final = 0
 OUR_VERSION: Final = 513
+# Who signed, and how: in no log and no error.
+SIGNED_WITH: Final = ("AccessKey", "Signature", "SecurityToken")
 
 HEADER_BYTES_MAX: Final = 1 << 20
 # Of an answer: the largest batch, 65,536 messages, comes back with an id for each, of 57 bytes under IPv6.
@@ -84,7 +86,8 @@ class Command:
 
     def __repr__(self) -> str:
         kind = "response" if self.is_response else "one-way request" if self.is_oneway else "request"
-        return f"<{kind} code={self.code} opaque={self.opaque} ext={self.ext!r} body={len(self.body)}B>"
+        shown = {name: value for name, value in self.ext.items() if name not in SIGNED_WITH}
+        return f"<{kind} code={self.code} opaque={self.opaque} ext={shown!r} body={len(self.body)}B>"
 
 
 def request(
