@@ -203,9 +203,9 @@ async def _transaction(on: Scene, count: int) -> float:
             "fromTransactionCheck": "false", "msgId": "7F0000010C2B18B4AAC2", "transactionId": "7F0000010C2B18B4AAC2",
         }  # fmt: skip
         ends.append(encode(request(37, ext, opaque=on.next(), form=ROCKETMQ, oneway=True)))
-    put_before = on.broker.store.log.figures.messages
+    put_before = on.broker.store.log.metrics.messages
     cpu_s += await on.feed(_joined(ends))
-    put = on.broker.store.log.figures.messages - put_before
+    put = on.broker.store.log.metrics.messages - put_before
     assert put >= count, f"{put} of {count} were committed"
     return cpu_s
 

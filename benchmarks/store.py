@@ -130,7 +130,7 @@ def measure_puts(root: str, count: int) -> list[Figure]:
         with Timer() as timer:
             for request in todo:
                 act(request)
-        assert store.log.figures.messages == count + 1
+        assert store.log.metrics.messages == count + 1
         figures.append(rate(name, count, timer, copy_rate, "memcpy into a map"))
         store.flush_now()
         store.close()

@@ -72,11 +72,12 @@ def check_plain(data: bytes, check_crc: bool) -> None:
         assert not scan.properties.endswith("\0")
         assert "\0" not in scan.topic
         assert plain.take(data, 0, check_crc, True)
-        if plain.has_spots:
-            spots = plain.spots
-            assert data[spots.keys_at : spots.keys_end].decode() == (find(scan.properties, "KEYS") or "")
-            assert data[spots.tag_at : spots.tag_end].decode() == (find(scan.properties, "TAGS") or "")
-            assert data[spots.unique_at : spots.unique_end].decode() == (find(scan.properties, "UNIQ_KEY") or "")
+        if plain.has_key_positions:
+            positions = plain.key_positions
+            assert data[positions.keys_at : positions.keys_end].decode() == (find(scan.properties, "KEYS") or "")
+            assert data[positions.tag_at : positions.tag_end].decode() == (find(scan.properties, "TAGS") or "")
+            unique_key = data[positions.unique_at : positions.unique_end].decode()
+            assert unique_key == (find(scan.properties, "UNIQ_KEY") or "")
 
 
 def check_record(data: bytes, chance: random.Random) -> bool:

@@ -277,7 +277,7 @@ async def test_1000_concurrent_sends_share_their_flushes_and_no_ack_comes_early(
                 early.append(result.physical_offset)
 
     await asyncio.gather(*[writer() for _ in range(100)])
-    assert live.store.log.figures.messages == 1000
+    assert live.store.log.metrics.messages == 1000
     assert len(live.store.segments.segments) >= 3, "messages that roll the file are among them"
     assert live.log_syncs < 300
     assert early == []

@@ -58,7 +58,7 @@ class RealCluster:
         """On every broker; the name server knows when this returns."""
         for broker in self.brokers:
             add_topic(broker, name, queues, **fields)
-            await broker.rooms.replicas.registration.told()
+            await broker.rooms.replicas.registration.reported()
 
     @asynccontextmanager
     async def client(self, **options: Any) -> AsyncIterator[Client]:

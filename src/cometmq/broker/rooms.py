@@ -74,7 +74,7 @@ class Rooms:
             settled=self.settled,
             ha_status=self.replicas.replication.status,
             is_active=lambda: self.replicas.leader_tasks.is_on,
-            timer_figures=self.delayed.timers.figures,
+            timer_metrics=self.delayed.timers.metrics,
             parked_pulls=lambda: self.consume.longpoll.count,
         )
         self.replicas.leader_tasks.add(
@@ -98,7 +98,7 @@ class Rooms:
     async def settled(self) -> None:
         """Changes made so far are on disk, and name servers were told of them. StoreError if they cannot be saved."""
         await self.shared.tables.files.settle(TOPICS, GROUPS, OFFSETS)
-        await self.replicas.registration.told()
+        await self.replicas.registration.reported()
 
     @property
     def arrived(self) -> OnArrival:

@@ -116,7 +116,7 @@ async def test_puts_that_the_store_refuses_and_the_slowest_put_and_get_are_shown
         session = await running.connect()
         assert (await session.send_message("T", b"x" * 1001)).code == Response.MESSAGE_ILLEGAL
         assert (await session.send_message("T", b"x" * 1000)).code == Response.SUCCESS
-        running.broker.store.log.figures.took(0.7)
+        running.broker.store.log.metrics.took(0.7)
         running.broker.store.reading.longest_s = 0.03
         table = await runtime(session)
         assert (table["putMessageFailedTimes"], table["putMessageTimesTotal"]) == ("1", "1")

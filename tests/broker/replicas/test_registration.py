@@ -75,7 +75,7 @@ async def advance(clock: ManualClock, broker: Broker, names: RecordingNames, sec
     for second in range(1, seconds + 1):
         before = names.count(Request.REGISTER_BROKER)
         clock.advance(1)
-        await broker.rooms.replicas.registration.told()
+        await broker.rooms.replicas.registration.reported()
         if names.count(Request.REGISTER_BROKER) > before:
             came.append(second)
     return came
@@ -161,11 +161,11 @@ async def test_a_registration_says_who_where_and_what(tmp_path: Path) -> None:
 async def test_a_changed_topic_is_told_alone_and_a_deleted_one_by_telling_all(tmp_path: Path) -> None:
     async with recording() as names, running_broker(tmp_path, namesrvAddr=names.address) as broker:
         add_topic(broker, "T_a")
-        await broker.rooms.replicas.registration.told()
+        await broker.rooms.replicas.registration.reported()
         add_topic(broker, "T_b")
-        await broker.rooms.replicas.registration.told()
+        await broker.rooms.replicas.registration.reported()
         broker.tables.topics.delete("T_a")
-        await broker.rooms.replicas.registration.told()
+        await broker.rooms.replicas.registration.reported()
         assert names.registrations == [set(), {"T_a"}, {"T_b"}, {"T_b"}]
 
 
@@ -177,7 +177,7 @@ async def test_what_changes_during_a_registration_is_gathered_for_one_more(tmp_p
             await asyncio.sleep(0)
         await until(lambda: names.count(Request.REGISTER_BROKER) == 2)
         names.may_answer.set()
-        await broker.rooms.replicas.registration.told()
+        await broker.rooms.replicas.registration.reported()
         told = names.registrations[1:]
         assert len(told) == 2
         assert told[0] | told[1] == {f"T_{number}" for number in range(20)}
@@ -188,10 +188,10 @@ async def test_after_a_failure_the_whole_table_is_told(tmp_path: Path) -> None:
     async with recording() as names, running_broker(tmp_path, namesrvAddr=names.address) as broker:
         names.code = 1
         add_topic(broker, "T_a")
-        await broker.rooms.replicas.registration.told()
+        await broker.rooms.replicas.registration.reported()
         names.code = 0
         add_topic(broker, "T_b")
-        await broker.rooms.replicas.registration.told()
+        await broker.rooms.replicas.registration.reported()
         assert names.registrations == [set(), {"T_a"}, {"T_a", "T_b"}]
 
 
@@ -213,18 +213,18 @@ async def test_topics_that_the_name_server_lists_as_ordered_become_ordered(tmp_p
     clock = ManualClock()
     async with recording() as names, running_broker(tmp_path, clock, namesrvAddr=names.address) as broker:
         add_topic(broker, "T_a")
-        await broker.rooms.replicas.registration.told()
+        await broker.rooms.replicas.registration.reported()
         names.ordered = {"T_a": "broker-a:4"}
         await advance(clock, broker, names, 10)
         await until(lambda: broker.tables.topics.is_ordered("T_a"))
-        await broker.rooms.replicas.registration.told()
+        await broker.rooms.replicas.registration.reported()
         assert names.registrations[-1] == {"T_a"}
 
 
 async def test_a_broker_without_a_permission_has_no_topic_with_it(tmp_path: Path) -> None:
     async with recording() as names, running_broker(tmp_path, namesrvAddr=names.address) as broker:
         await broker.rooms.admin.changes.change(b"brokerPermission=4")
-        await broker.rooms.replicas.registration.told()
+        await broker.rooms.replicas.registration.reported()
         body = RegisterBrokerBody.decode(names.told[-1].body)
         perms = {topic.perm for topic in body.topics.topic_config_table.values()}
         assert perms <= {0, 4}

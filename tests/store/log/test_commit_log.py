@@ -375,7 +375,7 @@ def test_an_append_over_the_limit_makes_the_store_busy_for_a_moment(stall_ms: in
         assert refused_by(log, log.append(message()), end) == PutStatus.OS_PAGE_CACHE_BUSY
         clock.advance(BUSY_AFTER_STALL_S)
     assert log.append(message()).status == PutStatus.OK
-    assert log.figures.longest_s == pytest.approx(stall_ms / 1000)
+    assert log.metrics.longest_s == pytest.approx(stall_ms / 1000)
 
 
 @pytest.mark.mission("ST-02")
@@ -391,7 +391,7 @@ def test_refusals_are_logged_once_per_50_000_of_a_kind(caplog: pytest.LogCapture
         assert len(caplog.records) == 2
         log.append(too_long)
     assert len(caplog.records) == 3
-    assert log.figures.failed == 50_002
+    assert log.metrics.failed == 50_002
     assert "seen=50001" in caplog.records[-1].getMessage()
 
 
@@ -475,7 +475,7 @@ def test_a_batch_for_a_topic_of_batches_is_one_record() -> None:
     log.append_batch(message("Batches", body=body))
     result = log.append_batch(message("Batches", body=body, properties="UNIQ_KEY\x01u"))
     assert (result.status, result.count, result.queue_offset, result.lengths) == (PutStatus.OK, 5, 5, ())
-    assert log.figures.messages == 10
+    assert log.metrics.messages == 10
     record = records(log)[1]
     assert (record.body, record.queue_offset, record.sys_flag) == (body, 5, INNER_BATCH | NEEDS_UNWRAP)
     assert decode(record.properties) == {"UNIQ_KEY": "u", "INNER_NUM": "5", "INNER_BASE": "5"}
@@ -605,7 +605,7 @@ def test_figures_count_messages_bytes_and_times() -> None:
     no_body = message()
     no_body.body = None
     log.append(no_body)
-    figures = log.figures
+    figures = log.metrics
     assert (figures.messages, figures.bytes, figures.failed) == (3, log.max_offset, 1)
     assert figures.largest_bytes == 300 + RECORD_BYTES_MIN + len("TopicA")
     assert sum(figures.times) == 2

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from cometmq.wire.hashing import crc31, hash_on
 from cometmq.wire.integers import i32_at, i64_at, u32_at
 from cometmq.wire.record.message import encode_blank, encode_host, encode_record, encode_topic
-from cometmq.wire.record.plain_scan import KeySpots, PlainScan
+from cometmq.wire.record.plain_scan import KeyPositions, PlainScan
 from cometmq.wire.record.properties import find
 from cometmq.wire.record.scan import OK, scan_record
 from tests.support.records import SCANNED
@@ -82,17 +82,17 @@ def test_what_is_torn_or_cut_is_never_taken() -> None:
 
 
 def check_spots(properties: bytes, before: bytes = b"??") -> bool:
-    """Whether spots are found; if so, they must say what a reader of the text finds."""
-    spots = KeySpots()
+    """Whether key_positions are found; if so, they must say what a reader of the text finds."""
+    key_positions = KeyPositions()
     data = before + properties + b"KEYS\x01behind\x02"
-    if not spots.look(data, len(before), len(before) + len(properties)):
+    if not key_positions.look(data, len(before), len(before) + len(properties)):
         return False
     text = properties.decode("utf-8", "replace")
-    assert data[spots.unique_at : spots.unique_end].decode() == (find(text, "UNIQ_KEY") or "")
-    assert data[spots.keys_at : spots.keys_end].decode() == (find(text, "KEYS") or "")
-    assert data[spots.tag_at : spots.tag_end].decode() == (find(text, "TAGS") or "")
-    assert spots.unique_hash(-7, data) == hash_on(-7, find(text, "UNIQ_KEY") or "")
-    assert spots.keys_hash(1 << 31, data) == hash_on(-(1 << 31), find(text, "KEYS") or "")
+    assert data[key_positions.unique_at : key_positions.unique_end].decode() == (find(text, "UNIQ_KEY") or "")
+    assert data[key_positions.keys_at : key_positions.keys_end].decode() == (find(text, "KEYS") or "")
+    assert data[key_positions.tag_at : key_positions.tag_end].decode() == (find(text, "TAGS") or "")
+    assert key_positions.unique_hash(-7, data) == hash_on(-7, find(text, "UNIQ_KEY") or "")
+    assert key_positions.keys_hash(1 << 31, data) == hash_on(-(1 << 31), find(text, "KEYS") or "")
     assert b"\0" not in properties
     assert "INNER_" not in {pair.split("\x01")[0][:6] for pair in text.split("\x02")}
     return True
@@ -144,5 +144,5 @@ def test_where_the_bytes_are_not_enough_the_text_is_made(properties: bytes) -> N
     assert not check_spots(properties)
     plain = PlainScan()
     if plain.take(record(properties=properties), 0, True, True):
-        assert not plain.has_spots
+        assert not plain.has_key_positions
         assert plain.scan.properties == properties.decode()

@@ -59,7 +59,7 @@ class MaintenanceContext:
 
 @dataclass(slots=True, eq=False)
 class RuntimeContext:
-    """`is_active`: whether this broker does what one of its replica group does for all of it. `timer_figures`: key of
+    """`is_active`: whether this broker does what one of its replica group does for all of it. `timer_metrics`: key of
     runtime info -> value. `parked_pulls`: how many wait for messages."""
 
     config: Callable[[], BrokerConfig]
@@ -70,7 +70,7 @@ class RuntimeContext:
     property_filters: PropertyFilters
     families: Mapping[str, Family]
     is_active: Callable[[], bool]
-    timer_figures: Callable[[], dict[str, object]]
+    timer_metrics: Callable[[], dict[str, object]]
     parked_pulls: Callable[[], int]
 
 

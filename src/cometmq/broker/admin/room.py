@@ -32,7 +32,7 @@ class AdminRoom:
         settled: Callable[[], Awaitable[None]],
         ha_status: Callable[[], HaStatus],
         is_active: Callable[[], bool],
-        timer_figures: Callable[[], dict[str, object]],
+        timer_metrics: Callable[[], dict[str, object]],
         parked_pulls: Callable[[], int],
     ) -> None:
         tables, store, config = shared.tables, shared.store, shared.config
@@ -46,7 +46,7 @@ class AdminRoom:
             tables.property_filters,
             families,
             is_active,
-            timer_figures,
+            timer_metrics,
             parked_pulls,
         )
         lists = TopicsContext(
@@ -60,7 +60,7 @@ class AdminRoom:
             shared.own.address,
             settled,
         )
-        figures = StatsContext(
+        counters = StatsContext(
             config,
             shared.clock,
             tables.topics,
@@ -78,7 +78,7 @@ class AdminRoom:
             bound(topics.HANDLERS, lists),
             bound(groups.HANDLERS, lists),
             bound(queries.HANDLERS, QueriesContext(store, shared.rights)),
-            bound(stats.HANDLERS, figures),
+            bound(stats.HANDLERS, counters),
             bound(setting_requests.HANDLERS, own),
             bound(maintenance.HANDLERS, MaintenanceContext(tables.topics, store, ha_status)),
         )

@@ -19,7 +19,7 @@ from typing import Final
 from cometmq.broker.admin.context import RuntimeContext
 from cometmq.memory import own_bytes
 from cometmq.names import SCHEDULE_TOPIC
-from cometmq.store.log.append import PUT_TIME_CLASSES_MS, PutFigures
+from cometmq.store.log.append import PUT_TIME_CLASSES_MS, PutMetrics
 
 VERSION: Final = "V5_5_0"
 NO_BUFFER_POOL: Final = 2**31 - 1
@@ -60,7 +60,7 @@ def _identity(context: RuntimeContext) -> dict[str, object]:
 
 
 def _puts_and_gets(context: RuntimeContext) -> dict[str, object]:
-    puts = context.store.log.figures
+    puts = context.store.log.metrics
     rates = context.stats.pace.rates()
     total = [found + missed for found, missed in zip(rates.found, rates.missed, strict=True)]
     return {
@@ -135,7 +135,7 @@ def _delays(context: RuntimeContext) -> dict[str, object]:
         f"scheduleMessageOffset_{level}": f"{offset},{ends.max_offset(SCHEDULE_TOPIC, level - 1)}"
         for level, offset in sorted(context.delays.offsets.items())
     }
-    return {**levels, **context.timer_figures()}
+    return {**levels, **context.timer_metrics()}
 
 
 def _waiting(context: RuntimeContext) -> dict[str, object]:
@@ -201,7 +201,7 @@ def _size(count: int) -> str:
     return f"{value:.1f} {_BYTE_UNITS[unit]}"
 
 
-def _distribution(puts: PutFigures) -> str:
+def _distribution(puts: PutMetrics) -> str:
     """How many puts took how long, by class of time."""
     ends = [0, *PUT_TIME_CLASSES_MS]
     names = [f"[{low}~{high}ms]" for low, high in zip(ends, PUT_TIME_CLASSES_MS, strict=False)]
@@ -209,7 +209,7 @@ def _distribution(puts: PutFigures) -> str:
     return " ".join(f"{name}:{count}" for name, count in zip(names, puts.times, strict=True))
 
 
-def _percentile_ms(puts: PutFigures, part: float) -> float:
+def _percentile_ms(puts: PutMetrics, part: float) -> float:
     """The upper end of the class that has this part of all puts below it or in it."""
     total = sum(puts.times)
     passed = 0

@@ -146,7 +146,7 @@ class Timers:
     def pending(self) -> int:
         return self.files.pending if self.is_open else 0
 
-    def figures(self) -> dict[str, object]:
+    def metrics(self) -> dict[str, object]:
         """By the keys of runtime info."""
         return {
             "timerReadBehind": self.read_behind_ms // 1000,

@@ -45,7 +45,7 @@ FIRST_PERIOD_S: Final = 10.0
 PERIOD_MS_MIN: Final = 10_000
 PERIOD_MS_MAX: Final = 60_000
 UNREGISTER_LIMIT_S: Final = 3.0
-TOLD_LIMIT_S: Final = 3.0
+REPORT_LIMIT_S: Final = 3.0
 PERM_READ_WRITE: Final = 6
 
 # Told the addresses of the master, for requests and for the log; None while name servers know of none.
@@ -53,14 +53,14 @@ OnMaster = Callable[[str | None, str | None], object]
 
 
 class Turn:
-    """What one name server still has to hear. `told`: it has taken all that it was sent."""
+    """What one name server still has to hear. `reported`: it has taken all that it was sent."""
 
-    __slots__ = ("everything", "running", "told", "topics")
+    __slots__ = ("everything", "reported", "running", "topics")
 
     def __init__(self) -> None:
         self.everything: bool = False
         self.topics: dict[str, TopicConfig] = {}
-        self.told: bool = False
+        self.reported: bool = False
         self.running: asyncio.Task[None] | None = None
 
 
@@ -137,9 +137,9 @@ class Registration:
         if self.address and not self._stopped:
             self._tell(changed)
 
-    async def told(self) -> None:
+    async def reported(self) -> None:
         """Return when the name servers have heard what was announced so far, or have had their time."""
-        await self._settle(TOLD_LIMIT_S)
+        await self._settle(REPORT_LIMIT_S)
 
     def _tick(self) -> None:
         period_ms = min(max(self._config().register_period_ms, PERIOD_MS_MIN), PERIOD_MS_MAX)
@@ -163,11 +163,11 @@ class Registration:
         try:
             while turn.everything or turn.topics:
                 # One that does not know this broker needs all of it, and refuses a single topic.
-                everything = turn.everything or not turn.told
+                everything = turn.everything or not turn.reported
                 topics = list(turn.topics.values())
                 turn.everything = False
                 turn.topics = {}
-                turn.told = await self._register(server, None if everything else topics)
+                turn.reported = await self._register(server, None if everything else topics)
         finally:
             turn.running = None
 
@@ -222,9 +222,9 @@ class Registration:
         if answer.code != Response.SUCCESS:
             logger.warning("refused registration name_server=%s code=%d cause=%s", server, answer.code, answer.remark)
             return False
-        told_back = RegisterBrokerResponse.decode(answer.ext)
+        answered = RegisterBrokerResponse.decode(answer.ext)
         for listener in self._listeners:
-            listener(told_back.master_addr or None, told_back.ha_server_addr or None)
+            listener(answered.master_addr or None, answered.ha_server_addr or None)
         if answer.body and topics is None:
             self._topics.set_ordered(KVTable.decode(answer.body).table)
         return True

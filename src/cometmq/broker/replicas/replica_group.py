@@ -242,7 +242,7 @@ class ReplicaGroup:
 
     # Who is the first
 
-    def told(self, notice: NotifyMinBrokerIdChange) -> None:
+    def notice(self, notice: NotifyMinBrokerIdChange) -> None:
         """A name server says so, sooner than the next look."""
         id_min, address = notice.min_broker_id, notice.min_broker_addr
         if id_min is not None and address and not self._registration.is_isolated and "notice" not in self._tasks:

@@ -30,7 +30,7 @@ def exchange_ha_info(context: ReplicaContext, connection: Connection, request: C
 
 
 def first_member_changed(context: ReplicaContext, connection: Connection, request: Command) -> Command:
-    context.group.told(NotifyMinBrokerIdChange.decode(request.ext))
+    context.group.notice(NotifyMinBrokerIdChange.decode(request.ext))
     return reply(request)
 
 

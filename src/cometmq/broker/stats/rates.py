@@ -64,7 +64,7 @@ class Pace:
         reading = self._store.reading
         return Work(
             self._clock.monotonic(),
-            self._store.log.figures.messages,
+            self._store.log.metrics.messages,
             reading.found,
             reading.missed,
             reading.transferred,

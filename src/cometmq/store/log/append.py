@@ -73,7 +73,7 @@ def copy_to(message: StoredMessage, topic: str, queue_id: int, properties: str) 
     )
 
 
-class PutFigures:
+class PutMetrics:
     """What was put since the start; `times` counts puts by PUT_TIME_CLASSES_MS."""
 
     def __init__(self) -> None:

@@ -24,7 +24,7 @@ from cometmq.clock import Clock
 from cometmq.errors import StoreError, WireError
 from cometmq.rate_limited_log import ThinnedLog
 from cometmq.store.disk import DiskFull
-from cometmq.store.log.append import LOCAL_HOST, AppendRequest, PutFigures
+from cometmq.store.log.append import LOCAL_HOST, AppendRequest, PutMetrics
 from cometmq.store.log.segments import Segment, Segments
 from cometmq.store.log.write_flags import Flags
 from cometmq.store.options import StoreOptions
@@ -58,7 +58,7 @@ class CommitLog:
     def __init__(self, segments: Segments, flags: Flags, clock: Clock, options: StoreOptions) -> None:
         self.segments = segments
         self.flags = flags
-        self.figures = PutFigures()
+        self.metrics = PutMetrics()
         self.counters = QueueCounters(
             options.version_by_topic_length,
             options.lmq_enabled and options.multi_dispatch_enabled,
@@ -77,7 +77,7 @@ class CommitLog:
         self._segment_bytes = segments.segment_bytes
         self._sync_flush = options.sync_flush
         self._property_crc = options.property_crc_append
-        self._desk: memoryview = memoryview(b"")
+        self._scratch: memoryview = memoryview(b"")
         self.busy_s = options.page_cache_busy_ms / 1000
         self._busy_until_s = 0.0
         self._now_ms: Callable[[], int] = clock.now_ms
@@ -344,9 +344,9 @@ class CommitLog:
         """Memory to make records in; what a rare large batch needs is not kept."""
         if count > DESK_BYTES:
             return memoryview(bytearray(count))
-        if len(self._desk) < count:
-            self._desk = memoryview(bytearray(max(count, 2 * len(self._desk))))
-        return self._desk
+        if len(self._scratch) < count:
+            self._scratch = memoryview(bytearray(max(count, 2 * len(self._scratch))))
+        return self._scratch
 
     def append_raw(self, physical_offset: int, data: bytes | memoryview) -> None:
         """Append bytes of another log as they are, on a replica. An empty log may begin anywhere.
@@ -436,17 +436,17 @@ class CommitLog:
         return None
 
     def _note(self, began_s: float, messages: int, count: int, largest: int) -> None:
-        figures = self.figures
-        figures.messages += messages
-        figures.bytes += count
-        if largest > figures.largest_bytes:
-            figures.largest_bytes = largest
+        metrics = self.metrics
+        metrics.messages += messages
+        metrics.bytes += count
+        if largest > metrics.largest_bytes:
+            metrics.largest_bytes = largest
         elapsed_s = self._monotonic() - began_s
-        if elapsed_s <= QUICK_PUT_S and elapsed_s <= figures.longest_s and elapsed_s <= self.busy_s:
+        if elapsed_s <= QUICK_PUT_S and elapsed_s <= metrics.longest_s and elapsed_s <= self.busy_s:
             # Nearly every put ends here.
-            figures.times[0] += 1
+            metrics.times[0] += 1
             return
-        figures.took(elapsed_s)
+        metrics.took(elapsed_s)
         if elapsed_s > SLOW_PUT_S:
             log.warning("put slowly took_ms=%.0f messages=%d bytes=%d", elapsed_s * 1000, messages, count)
         if elapsed_s > self.busy_s:
@@ -494,7 +494,7 @@ class CommitLog:
         )
 
     def _refuse(self, status: int, kind: str, remark: str) -> PutResult:
-        self.figures.failed += 1
+        self.metrics.failed += 1
         thinned = self._refusals.get(kind)
         if thinned is None:
             thinned = self._refusals[kind] = ThinnedLog(log, self._clock)

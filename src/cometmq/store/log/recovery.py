@@ -288,11 +288,11 @@ class Recovery:
             scan = block.plain.scan if is_plain else scan_record(view, position, limit, check_crc, verify_property_crc)
             if scan.kind != OK or scan.physical_offset != start + position:
                 return position
-            has_spots = is_plain and block.plain.has_spots
-            if not has_spots and self._is_torn(view, position, scan):
+            has_key_positions = is_plain and block.plain.has_key_positions
+            if not has_key_positions and self._is_torn(view, position, scan):
                 return position
             for _ in range(INDEX_TRIES):
-                if block.dispatch() if has_spots else _dispatch(dispatcher, scan):
+                if block.dispatch() if has_key_positions else _dispatch(dispatcher, scan):
                     break
             result.records += 1
             result.last_valid = scan.physical_offset
@@ -365,7 +365,7 @@ class _Block:
         self.plain: PlainScan = PlainScan()
         self._segment: Segment = segment
         self._dispatcher: Dispatcher = dispatcher
-        self._wants_spots: bool = dispatcher.takes_spots
+        self._wants_key_positions: bool = dispatcher.takes_key_positions
         self._start: int = 0
         self._data: bytes = b""
 
@@ -374,11 +374,11 @@ class _Block:
         if not self._holds(position - self._start):
             self._start = position
             self._data = self._segment.file.pread(position, min(_BLOCK_BYTES, self._segment.size - position))
-        return self.plain.take(self._data, position - self._start, check_crc, self._wants_spots)
+        return self.plain.take(self._data, position - self._start, check_crc, self._wants_key_positions)
 
     def dispatch(self) -> bool:
-        """Dispatch what was taken last, which `has_spots`."""
-        return self._dispatcher.dispatch_spots(self.plain, self._data)
+        """Dispatch what was taken last, which `has_key_positions`."""
+        return self._dispatcher.dispatch_by_key_positions(self.plain, self._data)
 
     def _holds(self, at: int) -> bool:
         left = len(self._data) - at

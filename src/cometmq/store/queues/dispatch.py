@@ -359,21 +359,23 @@ class Dispatcher:
         return True
 
     @property
-    def takes_spots(self) -> bool:
-        """Whether `dispatch_spots` does all that `dispatch` does: whoever is told of arrivals wants the text."""
+    def takes_key_positions(self) -> bool:
+        """Whether `dispatch_by_key_positions` does all of `dispatch`: whoever is told of arrivals wants the text."""
         return self._arrived is None and not self._multi_dispatch
 
-    def dispatch_spots(self, plain: PlainScan, data: bytes) -> bool:
+    def dispatch_by_key_positions(self, plain: PlainScan, data: bytes) -> bool:
         """`dispatch()` of a plain record in `data` whose text was not made."""
         scan = plain.scan
-        spots = plain.spots
+        positions = plain.key_positions
         transaction = scan.sys_flag & TRANSACTION_MASK
         in_queue = transaction == 0 or transaction == TRANSACTION_COMMIT
-        if in_queue and not self._put_plain(scan, spots.tag_hash(0, data)):
+        if in_queue and not self._put_plain(scan, positions.tag_hash(0, data)):
             return True
         if self._index_enabled and transaction != TRANSACTION_ROLLBACK:
             try:
-                self._index.put_spots(scan.topic, scan.physical_offset, scan.store_timestamp_ms, data, spots)
+                self._index.put_by_key_positions(
+                    scan.topic, scan.physical_offset, scan.store_timestamp_ms, data, positions
+                )
                 self._index_failures = 0
             except (StoreError, OSError) as error:
                 return self._index_failed(error, scan.physical_offset)

@@ -59,16 +59,17 @@ class PlainScan:
         # The record that was taken last: the same object each time.
         self.scan: RecordScan = RecordScan(OK, 0, "")
         # What of its properties dispatch needs, in the same bytes; if this is known, the text was not made.
-        self.spots: KeySpots = KeySpots()
-        self.has_spots: bool = False
+        self.key_positions: KeyPositions = KeyPositions()
+        self.has_key_positions: bool = False
         # The bytes of `scan.topic`, and all topics by theirs.
         self._field: bytes = b""
         self._topics: dict[bytes, str] = {}
 
-    def take(self, data: bytes, position: int, check_crc: bool, wants_spots: bool = False) -> bool:
+    def take(self, data: bytes, position: int, check_crc: bool, wants_key_positions: bool = False) -> bool:
         """Fill `scan` with the record at `position`. False: there is no plain one, or not all of it.
 
-        With `wants_spots` and where they can be had (`has_spots`), `spots` is filled and not `scan.properties`.
+        With `wants_key_positions` and where they can be had (`has_key_positions`), `key_positions` is filled and not
+        `scan.properties`.
         """
         at: i64 = position
         left: i64 = len(data) - at
@@ -83,7 +84,8 @@ class PlainScan:
         body_at: i64 = at + BODY_AT
         end: i64 = at + size
         tail_at: i64 = body_at + body_bytes
-        if tail_at + 3 > end or not self._take_tail(data, tail_at, end, wants_spots and not sys_flag & INNER_BATCH):
+        wants_key_positions = wants_key_positions and not sys_flag & INNER_BATCH
+        if tail_at + 3 > end or not self._take_tail(data, tail_at, end, wants_key_positions):
             return False
         if check_crc and body_bytes > 0 and crc31(data[body_at:tail_at]) != i32_at(data, at + BODY_CRC_AT):
             return False
@@ -97,7 +99,7 @@ class PlainScan:
         scan.prepared_transaction_offset = i64_at(data, at + PREPARED_TRANSACTION_OFFSET_AT)
         return True
 
-    def _take_tail(self, data: bytes, tail_at: i64, end: i64, wants_spots: bool) -> bool:
+    def _take_tail(self, data: bytes, tail_at: i64, end: i64, wants_key_positions: bool) -> bool:
         """Topic and properties, which end where the record does."""
         topic_bytes: i64 = data[tail_at]
         topic_end: i64 = tail_at + 1 + topic_bytes
@@ -108,8 +110,8 @@ class PlainScan:
         low: i64 = data[topic_end + 1]
         if high << 8 | low != end - properties_at or data[end - 1] == 0:
             return False
-        self.has_spots = wants_spots and self.spots.look(data, properties_at, end)
-        properties = "" if self.has_spots else data[properties_at:end].decode("utf-8", "replace")
+        self.has_key_positions = wants_key_positions and self.key_positions.look(data, properties_at, end)
+        properties = "" if self.has_key_positions else data[properties_at:end].decode("utf-8", "replace")
         if "INNER_BASE" in properties:
             return False
         self.scan.properties = properties
@@ -134,7 +136,7 @@ class PlainScan:
         self._topics[field] = topic
 
 
-class KeySpots:
+class KeyPositions:
     """Where three properties lie in the bytes of a record: 0.2 us for all of them, 0.6 us with their texts (compiled).
 
     Each value lies from `_at` to `_end`; a property that is not there has 0 and 0.
