@@ -66,8 +66,8 @@ def prepare(on: Side, name: str, load: Load, number: int) -> tuple[str, str]:
     topic = f"Bench_{name}" if load.fill else f"Bench_{name}_{number}"
     group = f"bench_{name}_{number}"
     for address in on.addresses:
-        remoting.create_topic(address, topic, queues=QUEUES)
-        remoting.create_group(address, group)
+        remoting.create_topic(address, topic, queues=QUEUES, keys=on.keys)
+        remoting.create_group(address, group, on.keys)
     missing = load.fill - on.sent(topic, QUEUES)
     if missing > 0:
         fill(on.namesrv, topic, missing)

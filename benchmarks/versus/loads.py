@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from benchmarks.versus.access import CLOSED, USER
+
 QUEUES: Final = 16
 
 
@@ -41,6 +43,8 @@ def producer(threads: int, size: int) -> tuple[str, ...]:
     return ("Producer", "-w", str(threads), "-s", str(size))
 
 
+# Signed with the keys of a user; the same program otherwise.
+SIGNED: Final = (*producer(64, 1024), "-a", "true", "-ak", USER.access_key, "-sk", USER.secret_key)
 # {group} is another one in each round, so that each reads the topic from its start.
 CONSUMER: Final = ("Consumer", "-g", "{group}", "-p", "false", "-w", "20")
 SYNC: Final = (("flushDiskType", "SYNC_FLUSH"),)
@@ -53,6 +57,7 @@ LOADS: Final = {
     "latency": Load("2,000 sends a second", (("paced", "2000", "1024"),), paced=True),
     "transactions": Load("transactions, 32 threads", (("TransactionProducer", "-w", "32", "-s", "1024"),)),
     "sync64": Load("send, 64 threads, synchronous flush", (producer(64, 1024),), SYNC),
+    "auth64": Load("send, 64 threads, 1 KiB, access control", (SIGNED,), CLOSED),
     "send1": Load("send, 1 thread, 1 KiB", (producer(1, 1024),)),
     "send16": Load("send, 16 threads, 1 KiB", (producer(16, 1024),)),
     "send64-128b": Load("send, 64 threads, 128 B", (producer(64, 128),)),
@@ -69,9 +74,12 @@ GOALS: Final = {
     ("live", "comet"): Goal(1.5, 0.35),
     ("transactions", "comet"): Goal(1.4, 0.5),
     ("sync64", "comet"): Goal(1.6, 0.35),
+    ("auth64", "comet"): Goal(1.4, 0.5),
 }
 # What is asked for with a goal; the others are for the curious and take as long again.
-MAIN: Final = ("send64", "batch", "consume", "live", "latency", "transactions", "sync64")
+MAIN: Final = ("send64", "batch", "consume", "live", "latency", "transactions", "sync64", "auth64")
 LATENCY_MAX: Final = {"p50_us": 0.4, "p99_us": 0.2}
 MEMORY_MAX: Final = 0.1
+# Our broker with access control by without.
+ACCESS_CPU_MAX: Final = 1.25
 READY_TIMES_SOONER: Final = 5.0

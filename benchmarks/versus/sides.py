@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from benchmarks.versus import access
 from benchmarks.windows import cpu_s
 from tests.compat.harness import remoting
 from tests.compat.harness.processes import wait_until
@@ -70,6 +71,8 @@ class Side:
     pids: list[int] = field(default_factory=list)
     # Messages that its broker process has handled in this run: how warm a JVM is.
     handled: int = 0
+    # Of somebody who may do everything, where brokers ask.
+    keys: remoting.Keys | None = None
 
     def cpu_s(self) -> float:
         return cpu_s(self.pids)
@@ -83,11 +86,11 @@ class Side:
 
     def sent(self, topic: str, queues: int) -> int:
         """Messages in the topic."""
-        return sum(_end(address, topic, queue) for address in self.addresses for queue in range(queues))
+        return sum(_end(address, topic, queue, self.keys) for address in self.addresses for queue in range(queues))
 
     def read(self) -> int:
         """Messages that the broker gave to consumers since it started."""
-        return sum(_count(address, "msgGetTotalTodayNow") for address in self.addresses)
+        return sum(_count(address, "msgGetTotalTodayNow", self.keys) for address in self.addresses)
 
 
 def children(pid: int) -> list[int]:
@@ -99,18 +102,24 @@ def _rollup(pid: int, name: str) -> float:
     return int(found[0]) / 1024
 
 
-def _end(address: str, topic: str, queue: int) -> int:
-    return int(ask(address, GET_MAX_OFFSET, {"topic": topic, "queueId": queue}).ext["offset"])
+def _end(address: str, topic: str, queue: int, keys: remoting.Keys | None) -> int:
+    return int(ask(address, GET_MAX_OFFSET, {"topic": topic, "queueId": queue}, keys).ext["offset"])
 
 
-def _count(address: str, name: str) -> int:
-    return int(ask(address, GET_RUNTIME_INFO).json()["table"][name])
+def _count(address: str, name: str, keys: remoting.Keys | None) -> int:
+    return int(ask(address, GET_RUNTIME_INFO, keys=keys).json()["table"][name])
 
 
-def ask(address: str, code: int, ext: dict[str, object] | None = None, timeout_s: float = ANSWER_S) -> remoting.Answer:
+def ask(
+    address: str,
+    code: int,
+    ext: dict[str, object] | None = None,
+    keys: remoting.Keys | None = None,
+    timeout_s: float = ANSWER_S,
+) -> remoting.Answer:
     """A broker that just started, or is busy with a load, may refuse; a refusal has no body and no fields to count."""
     deadline_s = time.monotonic() + timeout_s
-    while (answer := remoting.call(address, code, ext)).code != 0:
+    while (answer := remoting.call(address, code, ext, keys=keys)).code != 0:
         if time.monotonic() > deadline_s:
             raise SystemExit(f"{address} refused request {code} for {timeout_s:g} s: {answer.code} {answer.remark}")
         time.sleep(ASK_AGAIN_S)
@@ -130,6 +139,9 @@ def side(make: str, directory: Path, settings: dict[str, object], with_slave: bo
         broker = _broker(make, directory, names.address, settings)
         stack.enter_context(broker).start()
         found = Side(make, names.address, broker, [broker.address], time.monotonic() - began_s, [broker.pid])
+        if settings.get("authenticationEnabled"):
+            found.keys = access.ROOT
+            access.add_user(broker.address)
         if make == "comet-2":
             found.pids = [*found.pids, *children(broker.pid)]
             found.addresses = [f"127.0.0.1:{broker.port + number * PORTS_APART}" for number in range(2)]
@@ -143,6 +155,8 @@ def side(make: str, directory: Path, settings: dict[str, object], with_slave: bo
 
 def _broker(make: str, directory: Path, namesrv: str, settings: dict[str, object]) -> Broker:
     if make == "java":
+        if settings.get("authenticationEnabled"):
+            settings = settings | access.ONLY_JAVA
         return JavaBroker(directory, namesrv, settings, options=JVM)
     return TwoBrokers(directory, namesrv, settings) if make == "comet-2" else CometBroker(directory, namesrv, settings)
 

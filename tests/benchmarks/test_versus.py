@@ -42,6 +42,14 @@ def test_a_ratio_is_of_medians_and_its_spread_of_pairs() -> None:
     assert found.high == pytest.approx(3.0)
 
 
+def test_the_cost_of_access_control_is_ours_with_it_by_ours_without() -> None:
+    closed = [record("comet", 15_000, 25.0, load="auth64"), record("java", 9_000, 70.0, load="auth64")]
+    results = Results(records=[*THREE, *closed])
+    assert report.access_cost(results) == pytest.approx(25.0 / 20.0)
+    assert "access control: 1.25 times our CPU of a send, goal 1.25: holds" in report.table(results)
+    assert report.access_cost(Results(records=THREE)) is None
+
+
 def test_a_file_keeps_what_earlier_runs_found(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "bench.json"
     first = load_file(path)

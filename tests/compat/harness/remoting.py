@@ -7,6 +7,8 @@ Written apart from cometmq.wire, so that a mistake there is not repeated by its 
 
 from __future__ import annotations
 
+import base64
+import hmac
 import json
 import socket
 import struct
@@ -17,6 +19,20 @@ from typing import Any, Self
 VERSION_5_5 = 513
 GET_MAX_OFFSET = 30
 TIMEOUT_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """Whom a request is from. Signed are the values of all fields, by their names, and the body."""
+
+    access_key: str
+    secret_key: str
+
+    def signed(self, ext: dict[str, object] | None, body: bytes) -> dict[str, object]:
+        fields = {**(ext or {}), "AccessKey": self.access_key}
+        content = "".join(str(fields[name]) for name in sorted(fields)).encode() + body
+        digest = hmac.digest(self.secret_key.encode(), content, "sha1")
+        return {**fields, "Signature": base64.b64encode(digest).decode()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +101,11 @@ def call(
     ext: dict[str, object] | None = None,
     body: bytes = b"",
     version: int = VERSION_5_5,
+    keys: Keys | None = None,
 ) -> Answer:
     """One request on a connection of its own."""
     with Connection(address) as connection:
-        return connection.call(code, ext, body, version)
+        return connection.call(code, keys.signed(ext, body) if keys else ext, body, version)
 
 
 def route(namesrv: str, topic: str, version: int = VERSION_5_5) -> Answer:
@@ -112,7 +129,9 @@ def max_offset(broker: str, topic: str, queue_id: int) -> int:
     return int(call(broker, GET_MAX_OFFSET, {"topic": topic, "queueId": queue_id}).ext["offset"])
 
 
-def create_topic(broker: str, topic: str, queues: int = 4, perm: int = 6, attributes: str = "") -> None:
+def create_topic(
+    broker: str, topic: str, queues: int = 4, perm: int = 6, attributes: str = "", keys: Keys | None = None
+) -> None:
     """Make a topic on a broker; when this returns the broker has told its name servers."""
     ext: dict[str, object] = {
         "topic": topic,
@@ -126,12 +145,12 @@ def create_topic(broker: str, topic: str, queues: int = 4, perm: int = 6, attrib
     }
     if attributes:
         ext["attributes"] = attributes
-    answer = call(broker, 17, ext)
+    answer = call(broker, 17, ext, keys=keys)
     if answer.code != 0:
         raise RuntimeError(f"broker {broker} refused topic {topic}: code {answer.code}, {answer.remark}")
 
 
-def create_group(broker: str, group: str) -> None:
-    answer = call(broker, 200, body=json.dumps({"groupName": group}).encode())
+def create_group(broker: str, group: str, keys: Keys | None = None) -> None:
+    answer = call(broker, 200, body=json.dumps({"groupName": group}).encode(), keys=keys)
     if answer.code != 0:
         raise RuntimeError(f"broker {broker} refused group {group}: code {answer.code}, {answer.remark}")
