@@ -8,6 +8,7 @@ from cometmq.errors import ConfigError
 from cometmq.secret_text import FILE_BYTES_MAX, read_secret
 
 
+@pytest.mark.mission("AC-16")
 def test_a_text_is_itself_and_a_file_gives_its_first_line(tmp_path: Path) -> None:
     file = tmp_path / "key"
     file.write_text("marker-secret\r\nsecond line\n")
@@ -16,6 +17,7 @@ def test_a_text_is_itself_and_a_file_gives_its_first_line(tmp_path: Path) -> Non
     assert read_secret("initAuthenticationUser", f"@{file}", whole=True) == "marker-secret\r\nsecond line"
 
 
+@pytest.mark.mission("AC-16")
 @pytest.mark.parametrize(
     ("content", "cause"),
     [

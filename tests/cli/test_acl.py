@@ -2,12 +2,15 @@
 
 from pathlib import Path
 
+import pytest
+
 from cometmq.testing import SyncCluster
 from tests.cli.conftest import Comet
 
 OLD_ACL = Path(__file__).with_name("plain_acl.yml")
 
 
+@pytest.mark.mission("AC-19")
 def test_a_grant_is_shown_as_a_plan_then_carried_out(secured: Comet) -> None:
     secured.good("user", "create", "hans")
     plan = secured.good("acl", "grant", "hans", "Topic:orders_*", "Pub,Sub", "-o", "json")
@@ -36,6 +39,7 @@ def test_a_grant_is_shown_as_a_plan_then_carried_out(secured: Comet) -> None:
     assert [row["resource"] for row in only] == ["Group:billing"]
 
 
+@pytest.mark.mission("AC-19")
 def test_a_revocation_takes_actions_an_entry_or_all(secured: Comet) -> None:
     secured.good("user", "create", "ines")
     for resource, actions in (("Topic:a", "Pub,Sub"), ("Topic:b", "Pub"), ("Group:c", "Sub")):
@@ -52,6 +56,7 @@ def test_a_revocation_takes_actions_an_entry_or_all(secured: Comet) -> None:
     assert secured.good("acl", "list", "ines", "-o", "json").json == []
 
 
+@pytest.mark.mission("AC-19")
 def test_words_that_are_not_known_are_refused_before_anything_is_sent(secured: Comet) -> None:
     secured.good("user", "create", "jane")
     for words in (
@@ -71,6 +76,7 @@ def test_words_that_are_not_known_are_refused_before_anything_is_sent(secured: C
         assert secured("acl", *unknown).code == 6
 
 
+@pytest.mark.mission("AC-19")
 def test_an_explanation_names_the_entry_that_decides(secured: Comet) -> None:
     secured.good("user", "create", "karl")
     nothing = secured("acl", "explain", "karl", "Pub", "Topic:orders")
@@ -96,6 +102,7 @@ def test_an_explanation_names_the_entry_that_decides(secured: Comet) -> None:
     assert "no entry limits" in secured.good("acl", "explain", "root", "Delete", "Cluster:x").out
 
 
+@pytest.mark.mission("AC-19")
 def test_what_is_explained_is_what_the_broker_does(secured: Comet) -> None:
     password = secured.good("user", "create", "lena", "-o", "json").json["password"]
     secured.good("topic", "create", "ExplainedTopic")
@@ -107,6 +114,7 @@ def test_what_is_explained_is_what_the_broker_does(secured: Comet) -> None:
         assert secured("send", "ExplainedTopic", "x", *keys).code == code
 
 
+@pytest.mark.mission("AC-19")
 def test_accounts_of_rocketmq_4_are_planned_then_carried_over(secured: Comet) -> None:
     plan = secured.good("acl", "migrate", OLD_ACL, "-o", "json")
     outcomes = {row["user"]: row["outcome"] for row in plan.json}
@@ -133,6 +141,7 @@ def test_accounts_of_rocketmq_4_are_planned_then_carried_over(secured: Comet) ->
     assert {row["outcome"] for row in again.json if row["user"] != "tooshort"} == {"exists, left as it is"}
 
 
+@pytest.mark.mission("AC-19")
 def test_a_conf_directory_is_read_in_rocketmqs_order(secured: Comet, tmp_path: Path) -> None:
     (tmp_path / "conf" / "acl").mkdir(parents=True)
     account = "accounts: [{{accessKey: twice, secretKey: {}}}]\n"
@@ -147,6 +156,7 @@ def test_a_conf_directory_is_read_in_rocketmqs_order(secured: Comet, tmp_path: P
     assert secured("acl", "migrate", tmp_path / "none.yml").code == 2
 
 
+@pytest.mark.mission("AC-19")
 def test_mqadmins_letters_do_the_same(secured: Comet, secured_cluster: SyncCluster) -> None:
     at = ("-n", secured_cluster.namesrv)
     made = secured.good("mqadmin", "createUser", *at, "-c", "DefaultCluster", "-u", "mira", "-p", "marker-of-mira")

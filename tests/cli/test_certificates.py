@@ -11,6 +11,7 @@ from tests.cli.conftest import Comet
 from tests.nameserver.support import nameserver
 
 
+@pytest.mark.mission("AC-20")
 async def test_an_enforcing_server_runs_on_what_init_has_made(lonely: Comet, tmp_path: Path) -> None:
     made = (await asyncio.to_thread(lonely.good, "tls", "init", tmp_path / "certs", "-o", "json")).json
     settings = made["server"] | {"tls.server.mode": "enforcing", "tls.server.need.client.auth": "require"}
@@ -22,6 +23,7 @@ async def test_an_enforcing_server_runs_on_what_init_has_made(lonely: Comet, tmp
         assert (await asyncio.to_thread(lonely, *ask, *client[:2])).code == 4, "it asks for a certificate"
 
 
+@pytest.mark.mission("AC-20")
 def test_keys_are_the_owners_and_nothing_is_written_over(lonely: Comet, tmp_path: Path) -> None:
     shown = lonely.good("tls", "init", tmp_path / "certs", "--host", "mq.example.com")
     assert "tls.server.certPath=" in shown.out
@@ -34,6 +36,7 @@ def test_keys_are_the_owners_and_nothing_is_written_over(lonely: Comet, tmp_path
     assert (tmp_path / "certs" / "ca.key").read_bytes() == before
 
 
+@pytest.mark.mission("AC-20")
 def test_more_pairs_are_issued_by_the_same_authority(lonely: Comet, tmp_path: Path) -> None:
     lonely.good("tls", "init", tmp_path)
     server = lonely.good("tls", "issue", tmp_path, "broker-2", "--host", "10.0.0.6", "-o", "json").json
@@ -46,6 +49,7 @@ def test_more_pairs_are_issued_by_the_same_authority(lonely: Comet, tmp_path: Pa
         assert (wrong.code, wrong.err.count("\n")) == (3, 1)
 
 
+@pytest.mark.mission("AC-20")
 def test_without_the_package_the_extra_is_named(
     lonely: Comet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -56,6 +60,7 @@ def test_without_the_package_the_extra_is_named(
     assert not list(tmp_path.glob("*.pem"))
 
 
+@pytest.mark.mission("AC-20")
 def test_a_bad_host_is_refused_before_anything_is_written(lonely: Comet, tmp_path: Path) -> None:
     wrong = lonely("tls", "init", tmp_path / "certs", "--host", "no host")
     assert wrong.code == 2

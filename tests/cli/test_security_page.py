@@ -15,6 +15,7 @@ PAGE = (Path(__file__).resolve().parent.parent.parent / "docs" / "security.md").
 PLACE = "127.0.0.1:9876"
 
 
+@pytest.mark.mission("AC-22")
 def test_ten_commands_lock_a_cluster_down(lonely: Comet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     section = PAGE.split("## A locked-down cluster in ten commands")[1].split("\n## ")[0]
     commands = [line for block in re.findall(r"```sh\n(.*?)```", section, re.DOTALL) for line in block.splitlines()]

@@ -53,6 +53,7 @@ def up(data: Path, *arguments: str) -> Iterator[Up]:
     assert code == 0, errors.read_text()
 
 
+@pytest.mark.mission("AC-22")
 def test_the_first_start_makes_a_user_and_later_ones_keep_it(lonely: Comet, tmp_path: Path) -> None:
     data = tmp_path / "data"
     with up(data, "--secure", "--hello") as first:
@@ -69,6 +70,7 @@ def test_the_first_start_makes_a_user_and_later_ones_keep_it(lonely: Comet, tmp_
         assert password not in second.errors.read_text()
 
 
+@pytest.mark.mission("AC-22")
 def test_both_servers_are_closed_to_plain_peers_where_the_settings_say_so(lonely: Comet, tmp_path: Path) -> None:
     lonely.good("tls", "init", tmp_path / "certs")
     with up(tmp_path / "data", "--secure", "--hello", "-c", str(tmp_path / "certs" / "server.conf")) as running:

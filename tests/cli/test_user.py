@@ -12,6 +12,7 @@ def signed(user: str, secret: str, *words: str) -> tuple[str, ...]:
     return (*words, "--access-key", user, "--secret-key", secret)
 
 
+@pytest.mark.mission("AC-19")
 def test_a_user_is_made_on_every_broker_and_its_password_shown_once(secured: Comet) -> None:
     made = secured.good("user", "create", "anna", "-o", "json")
     assert made.json | {"password": ""} == {
@@ -35,6 +36,7 @@ def test_a_user_is_made_on_every_broker_and_its_password_shown_once(secured: Com
     assert "exists on broker-a, broker-b" in again.err
 
 
+@pytest.mark.mission("AC-19")
 def test_a_password_from_a_file_is_not_shown(secured: Comet, tmp_path: Path) -> None:
     (tmp_path / "password").write_text("marker-of-bert\n")
     made = secured.good("user", "create", "bert", "--super", "--password", f"@{tmp_path}/password", "-o", "json")
@@ -54,6 +56,7 @@ def test_a_password_from_a_file_is_not_shown(secured: Comet, tmp_path: Path) -> 
     assert "1234567" not in short.err
 
 
+@pytest.mark.mission("AC-19")
 def test_a_password_changes_with_or_without_an_overlap(secured: Comet, tmp_path: Path) -> None:
     first = secured.good("user", "create", "carl", "--super", "-o", "json").json["password"]
     plan = secured.good("user", "passwd", "carl")
@@ -72,6 +75,7 @@ def test_a_password_changes_with_or_without_an_overlap(secured: Comet, tmp_path:
     secured.good(*signed("carl", "third-secret", "user", "list"))
 
 
+@pytest.mark.mission("AC-19")
 def test_a_disabled_user_is_refused_until_it_is_enabled(secured: Comet) -> None:
     password = secured.good("user", "create", "dirk", "--super", "-o", "json").json["password"]
     assert "--yes" in secured.good("user", "disable", "dirk").err
@@ -84,6 +88,7 @@ def test_a_disabled_user_is_refused_until_it_is_enabled(secured: Comet) -> None:
     secured.good(*signed("dirk", password, "user", "list"))
 
 
+@pytest.mark.mission("AC-19")
 def test_a_user_is_removed_with_what_it_may_do(secured: Comet) -> None:
     secured.good("user", "create", "emma")
     secured.good("acl", "grant", "emma", "Topic:t", "Pub", "--yes")
@@ -98,6 +103,7 @@ def test_a_user_is_removed_with_what_it_may_do(secured: Comet) -> None:
     assert "emma" not in secured.good("acl", "list").out
 
 
+@pytest.mark.mission("AC-19")
 def test_brokers_that_know_a_user_otherwise_are_named(secured: Comet) -> None:
     secured.good("user", "create", "fred", "--broker", "broker-a")
     listed = secured.good("user", "list", "fred", "-o", "json")
@@ -108,6 +114,7 @@ def test_brokers_that_know_a_user_otherwise_are_named(secured: Comet) -> None:
     secured.good("user", "remove", "fred", "--yes")
 
 
+@pytest.mark.mission("AC-19")
 @pytest.mark.parametrize(
     ("keys", "cause"),
     [
@@ -127,6 +134,7 @@ def test_wrong_keys_are_told_in_one_line(
     assert "marker" not in refused.err
 
 
+@pytest.mark.mission("AC-19")
 def test_what_a_refused_command_lacks_is_named_with_the_grant_that_helps(
     secured: Comet, secured_cluster: SyncCluster
 ) -> None:

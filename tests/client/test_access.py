@@ -43,6 +43,7 @@ def nothing_is_refused(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
         assert "no permission" not in caplog.text
 
 
+@pytest.mark.mission("AC-15")
 async def test_a_producer_needs_pub(caplog: pytest.LogCaptureFixture) -> None:
     async with cluster_with("orders", brokers=2) as cluster:
         keys = await cluster.create_user("shop", {"Topic:orders": "Pub", f"Topic:{TRACE}": "Pub"})
@@ -59,6 +60,7 @@ async def test_a_producer_needs_pub(caplog: pytest.LogCaptureFixture) -> None:
         assert len(await cluster.messages("orders")) == 5
 
 
+@pytest.mark.mission("AC-15")
 async def test_a_transaction_needs_no_more_and_answers_checks(caplog: pytest.LogCaptureFixture) -> None:
     checked: list[bytes] = []
 
@@ -81,6 +83,7 @@ async def test_a_transaction_needs_no_more_and_answers_checks(caplog: pytest.Log
                     await asyncio.sleep(0.01)
 
 
+@pytest.mark.mission("AC-15")
 @pytest.mark.parametrize("ordered", [False, True])
 async def test_a_push_consumer_needs_sub_on_its_topic_and_its_group(
     caplog: pytest.LogCaptureFixture, ordered: bool
@@ -118,6 +121,7 @@ async def test_a_push_consumer_needs_sub_on_its_topic_and_its_group(
                 await until(lambda: "Group:another" in caplog.text, "what is refused to be logged")
 
 
+@pytest.mark.mission("AC-15")
 async def test_an_iterator_that_starts_at_a_time_needs_get(caplog: pytest.LogCaptureFixture) -> None:
     async with cluster_with("orders") as cluster:
         keys = await cluster.create_user("billing", {"Topic:orders": "Sub,Get", "Group:billing": "Sub"})
@@ -133,6 +137,7 @@ async def test_an_iterator_that_starts_at_a_time_needs_get(caplog: pytest.LogCap
                     break
 
 
+@pytest.mark.mission("AC-15")
 async def test_a_pull_consumer_needs_get(caplog: pytest.LogCaptureFixture) -> None:
     async with cluster_with("orders") as cluster:
         keys = await cluster.create_user("reader", {"Topic:orders": "Sub,Get", "Group:readers": "Sub"})
@@ -153,6 +158,7 @@ async def test_a_pull_consumer_needs_get(caplog: pytest.LogCaptureFixture) -> No
                 await consumer.lag()
 
 
+@pytest.mark.mission("AC-15")
 async def test_who_replies_needs_pub_on_the_topic_of_replies(caplog: pytest.LogCaptureFixture) -> None:
     async with cluster_with("rpc") as cluster:
         asker = await cluster.create_user("asker", {"Topic:rpc": "Pub"})
@@ -173,6 +179,7 @@ async def test_who_replies_needs_pub_on_the_topic_of_replies(caplog: pytest.LogC
                 assert (await question).body == b"because"
 
 
+@pytest.mark.mission("AC-15")
 async def test_the_client_without_asyncio_signs_too() -> None:
     async with cluster_with("orders") as cluster:
         keys = await cluster.create_user("shop", {"Topic:orders": "Pub"})
@@ -187,6 +194,7 @@ async def test_the_client_without_asyncio_signs_too() -> None:
         await asyncio.to_thread(work)
 
 
+@pytest.mark.mission("AC-15")
 @pytest.mark.parametrize("keys", [{}, {"access_key": "nobody", "secret_key": "x" * 8}])
 async def test_who_is_not_known_gets_nothing_from_any_of_them(keys: ClientKeywords) -> None:
     async with cluster_with("orders") as cluster, Client(cluster.namesrv, **keys) as client:

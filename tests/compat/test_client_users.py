@@ -54,6 +54,7 @@ def secured(request: pytest.FixtureRequest, jars: None, tmp_path_factory: pytest
         yield Secured(names.address, make.name)
 
 
+@pytest.mark.mission("AC-18")
 async def test_a_user_is_created_altered_and_deleted(secured: Secured) -> None:
     async with secured.admin(*ROOT) as admin:
         made = await admin.create_user("alice", "alice-secret")
@@ -72,6 +73,7 @@ async def test_a_user_is_created_altered_and_deleted(secured: Secured) -> None:
                 await missing("alice")
 
 
+@pytest.mark.mission("AC-18")
 async def test_grants_add_up_and_are_taken_away(secured: Secured) -> None:
     async with secured.admin(*ROOT) as admin:
         await admin.create_user("bob", "bob-secret")
@@ -105,6 +107,7 @@ async def test_grants_add_up_and_are_taken_away(secured: Secured) -> None:
         await admin.delete_user("bob")
 
 
+@pytest.mark.mission("AC-18")
 async def test_what_was_granted_decides_at_once(secured: Secured) -> None:
     async with secured.admin(*ROOT) as admin:
         await admin.create_user("carol", "carol-secret")
@@ -124,6 +127,7 @@ async def test_what_was_granted_decides_at_once(secured: Secured) -> None:
         await admin.delete_user("carol")
 
 
+@pytest.mark.mission("AC-18")
 async def test_a_password_may_overlap_where_the_broker_can(secured: Secured) -> None:
     async with secured.admin(*ROOT) as admin:
         await admin.create_user("dora", "first-secret")

@@ -44,6 +44,7 @@ def contexts(folder: Path, server: Pair, client: Pair, authority: Pair) -> tuple
     return listening, dialling
 
 
+@pytest.mark.mission("AC-20")
 def test_both_sides_take_each_other_by_every_name(tmp_path: Path) -> None:
     authority = certificates.make_authority("ours")
     server = certificates.make_server(authority, "server", ["mq.example.com", "*.mq.example", "10.0.0.5", "::1"], 10)
@@ -55,6 +56,7 @@ def test_both_sides_take_each_other_by_every_name(tmp_path: Path) -> None:
     handshake(*contexts(tmp_path, server, server, authority), "10.0.0.5")  # a server dials another one
 
 
+@pytest.mark.mission("AC-20")
 def test_a_clients_pair_is_none_for_a_server_and_strangers_are_refused(tmp_path: Path) -> None:
     authority = certificates.make_authority("ours")
     server = certificates.make_server(authority, "server", ["localhost"], 10)
@@ -66,6 +68,7 @@ def test_a_clients_pair_is_none_for_a_server_and_strangers_are_refused(tmp_path:
         handshake(*contexts(tmp_path, server, stranger, authority), "localhost")
 
 
+@pytest.mark.mission("AC-20")
 @pytest.mark.parametrize(
     ("hosts", "days", "cause"),
     [
@@ -82,6 +85,7 @@ def test_what_cannot_be_is_refused(hosts: list[str], days: int, cause: str) -> N
         certificates.make_server(certificates.make_authority("ours"), "server", hosts, days)
 
 
+@pytest.mark.mission("AC-20")
 def test_files_that_are_no_authority_are_refused_without_their_content() -> None:
     authority, other = certificates.make_authority("ours"), certificates.make_authority("other")
     for broken in (

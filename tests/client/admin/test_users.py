@@ -74,6 +74,7 @@ async def administrator(namesrv: str, user: str = ROOT, password: str | None = N
         yield admin
 
 
+@pytest.mark.mission("AC-18")
 async def test_a_change_is_on_the_replica_too_whoever_is_first(tmp_path: Path) -> None:
     async with pair(tmp_path) as (namesrv, master, replica), administrator(namesrv) as admin:
         made = await admin.create_user("alice", "alice-secret")
@@ -103,6 +104,7 @@ async def test_who_changes_its_own_password_goes_on_with_the_new_one(tmp_path: P
                 await old.users()
 
 
+@pytest.mark.mission("AC-18")
 async def test_a_replica_that_is_stopped_is_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with pair(tmp_path) as (namesrv, _, replica), administrator(namesrv) as admin:
         await replica.server.stop(0)  # without a word to the name server

@@ -14,6 +14,7 @@ from tests.support.clusters import scripted_cluster
 BOTH = {"COMETMQ_ACCESS_KEY": "env-ak", "COMETMQ_SECRET_KEY": "env-sk"}
 
 
+@pytest.mark.mission("AC-16")
 def test_arguments_come_before_the_environment_and_nothing_is_mixed() -> None:
     assert configured("ak", "sk", None, BOTH) == Credentials("ak", "sk")
     assert configured(None, None, None, BOTH) == Credentials("env-ak", "env-sk")
@@ -23,12 +24,14 @@ def test_arguments_come_before_the_environment_and_nothing_is_mixed() -> None:
     assert configured(None, None, None, {}) is None
 
 
+@pytest.mark.mission("AC-16")
 def test_the_environment_may_name_a_file(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("from-file\n")
     environment = {**BOTH, "COMETMQ_SECRET_KEY": f"@{tmp_path}/secret"}
     assert configured(None, None, None, environment) == Credentials("env-ak", "from-file")
 
 
+@pytest.mark.mission("AC-16")
 @pytest.mark.parametrize(
     ("arguments", "environment", "cause"),
     [
@@ -47,17 +50,20 @@ def test_half_a_pair_is_refused_and_not_shown(
     assert "marker" not in str(refused.value)
 
 
+@pytest.mark.mission("AC-16")
 def test_a_token_without_keys_is_refused() -> None:
     with pytest.raises(ConfigError, match="security_token goes with"):
         configured(None, None, "token", {})
 
 
+@pytest.mark.mission("AC-16")
 def test_no_secret_is_in_a_repr() -> None:
     client = Client("127.0.0.1:1", access_key="ak", secret_key="marker", security_token="marker")
     shown = repr(Credentials("ak", "marker", "marker")) + repr(client.instance.options) + repr(client)
     assert "marker" not in shown
 
 
+@pytest.mark.mission("AC-16")
 async def test_a_client_signs_with_the_keys_of_its_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in BOTH.items():
         monkeypatch.setenv(name, value)

@@ -16,6 +16,7 @@ def answer(remark: str, code: int = 16) -> Command:
     return reply(request(1, {}), code, remark)
 
 
+@pytest.mark.mission("AC-17")
 @pytest.mark.parametrize(
     ("asked", "resource", "actions"),
     [
@@ -38,11 +39,13 @@ def test_what_is_missing_is_user_resource_and_action(
     assert f"cometmq acl grant alice {resource} {actions[0] if actions else 'ACTION'}" in str(error)
 
 
+@pytest.mark.mission("AC-17")
 def test_what_is_denied_is_explained() -> None:
     error = refused(answer(DENIED.format("Topic:orders")), "broker-a", Request.SEND_MESSAGE_V2)
     assert "cometmq acl explain alice Pub Topic:orders --from 10.1.2.3" in str(error)
 
 
+@pytest.mark.mission("AC-17")
 def test_wrong_keys_no_keys_and_disabled_users_are_told_apart() -> None:
     signed = request(Request.SEND_MESSAGE_V2, {"AccessKey": "bob"})
     wrong = refused(answer("check signature failed."), "broker-a", signed)
@@ -54,6 +57,7 @@ def test_wrong_keys_no_keys_and_disabled_users_are_told_apart() -> None:
     assert "there is no user bob" in str(refused(answer("User:bob is not found."), "broker-a", signed))
 
 
+@pytest.mark.mission("AC-17")
 def test_a_broker_that_is_closed_to_all_is_no_matter_of_access() -> None:
     for remark in ("the broker[10.0.0.1] sending message is forbidden", "", "User:" + "x" * 5_000):
         error = refused(answer(remark), "broker-a", Request.SEND_MESSAGE_V2)
@@ -61,6 +65,7 @@ def test_a_broker_that_is_closed_to_all_is_no_matter_of_access() -> None:
     assert type(refused(answer(NOTHING.format("Topic:t"), 1), "broker-a", 10)) is BrokerError
 
 
+@pytest.mark.mission("AC-17")
 async def test_a_refused_send_keeps_user_and_resource_in_its_story() -> None:
     async with (
         scripted_cluster("a") as cluster,

@@ -30,6 +30,7 @@ def connection(**given: str) -> Connection:
     return Connection.of(source_options({"namesrvAddr": "h:1", "subscribe": "T", **given}))
 
 
+@pytest.mark.mission("AC-21")
 def test_keys_come_from_options_files_or_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "secret").write_text(f"{MARK}\n")
     for name in ("COMETMQ_ACCESS_KEY", "COMETMQ_SECRET_KEY", "COMETMQ_SECURITY_TOKEN"):
@@ -47,6 +48,7 @@ def test_keys_come_from_options_files_or_the_environment(tmp_path: Path, monkeyp
     assert connection().credentials == Credentials("env", MARK)
 
 
+@pytest.mark.mission("AC-21")
 def test_no_secret_is_in_plans_logs_events_or_errors(tmp_path: Path) -> None:
     options = {"accessKey": "root", "secretKey": MARK, "securityToken": f"{MARK}-2", "tlsKeyPassword": f"{MARK}-3"}
     with SyncCluster(settings=SECURED) as cluster:
