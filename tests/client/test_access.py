@@ -5,6 +5,7 @@ import logging
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +15,10 @@ from cometmq.client.produce.transactions import Tx
 from cometmq.errors import AccessDenied
 from cometmq.sync import Client as SyncClient
 from cometmq.testing import Cluster
+from tests.nameserver.support import nameserver
+from tests.nameserver.test_access import SECURED as NAMES_SECURED
+from tests.support.access import ROOT, SECURED, SIGNING, password_of
+from tests.support.brokers import running_broker
 from tests.support.net import until
 
 TRACE = "RMQ_SYS_TRACE_TOPIC"
@@ -207,3 +212,28 @@ async def test_who_is_not_known_gets_nothing_from_any_of_them(keys: ClientKeywor
                 with pytest.raises(AccessDenied):
                     await asked
         assert await cluster.messages("orders") == []
+
+
+@pytest.mark.mission("AC-15")
+async def test_name_servers_that_ask_are_answered_by_every_kind_of_client(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    root: ClientKeywords = {"access_key": ROOT, "secret_key": password_of(ROOT)}
+    async with (
+        nameserver(tmp_path, **NAMES_SECURED) as names,
+        running_broker(tmp_path / "b", **{**SECURED, **SIGNING, "namesrvAddr": names.address}),
+    ):
+        with nothing_is_refused(caplog):
+            async with Client(names.address, **root) as client, client.admin() as admin:
+                await admin.create_topic("orders", queues=1)
+                assert [one.name for one in await admin.brokers()] == ["broker-a"]
+                await admin.put_key_value("space", "key", "value")
+                async with client.producer("pg") as producer:
+                    await producer.send("orders", b"hello")
+                async with client.consumer("billing", "orders", start=StartFrom.FIRST) as consumer:
+                    async for message in consumer:
+                        assert message.body == b"hello"
+                        break
+        async with Client(names.address) as nobody, nobody.producer("pg") as producer:
+            with pytest.raises(AccessDenied, match=r"name server .* username cannot be null"):
+                await producer.send("orders", b"x")

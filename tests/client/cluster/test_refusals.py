@@ -46,6 +46,14 @@ def test_what_is_denied_is_explained() -> None:
 
 
 @pytest.mark.mission("AC-17")
+def test_no_grant_is_proposed_where_there_are_none() -> None:
+    error = refused(answer(NOTHING.format("Cluster:name server")), "name server 10.0.0.1:9876", Request.PUT_KV_CONFIG)
+    assert isinstance(error, AccessDenied)
+    assert "acl grant" not in str(error)
+    assert "Super users" in str(error)
+
+
+@pytest.mark.mission("AC-17")
 def test_wrong_keys_no_keys_and_disabled_users_are_told_apart() -> None:
     signed = request(Request.SEND_MESSAGE_V2, {"AccessKey": "bob"})
     wrong = refused(answer("check signature failed."), "broker-a", signed)

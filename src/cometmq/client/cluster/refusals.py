@@ -22,6 +22,8 @@ _DISABLED: Final = re.compile(r"User:(?P<user>.+) is disabled\.", re.DOTALL)
 _UNKNOWN: Final = re.compile(r"User:(?P<user>.+) is not found\.", re.DOTALL)
 _NO_NAME: Final = "username cannot be null."
 _WRONG_SIGNATURE: Final = "check signature failed."
+# What our name servers call themselves; there are no policies to grant there.
+NAME_SERVER: Final = "Cluster:name server"
 REMARK_CHARS_MAX: Final = 2_000
 
 
@@ -63,6 +65,8 @@ def _wrong_keys(user: str) -> str:
 
 
 def _grant(user: str, resource: str, actions: tuple[str, ...], found: "re.Match[str]") -> str:
+    if resource == NAME_SERVER:
+        return "a name server lets nobody but Super users of its own change anything"
     action = actions[0] if actions else "ACTION"
     if "deny" in found["cause"]:
         return f"an entry denies it: cometmq acl explain {user} {action} {resource} --from {found['source']} says which"
