@@ -6,8 +6,9 @@ import pytest
 
 from cometmq import Client
 from cometmq.auth.signature import ACCESS_KEY
-from cometmq.client.cluster.credentials import Credentials, configured
+from cometmq.client.cluster.credentials import Credentials, configured, configured_tls
 from cometmq.errors import ConfigError
+from cometmq.net.tls import ClientTls
 from cometmq.wire.codes import Request
 from tests.support.clusters import scripted_cluster
 
@@ -71,3 +72,21 @@ async def test_a_client_signs_with_the_keys_of_its_environment(monkeypatch: pyte
         await producer.send("T", b"x")
         (sent,) = [command for command in cluster["a"].asked if command.code == Request.SEND_MESSAGE_V2]
         assert sent.ext[ACCESS_KEY] == "env-ak"
+
+
+@pytest.mark.mission("AC-16")
+def test_tls_comes_from_the_argument_or_the_environment() -> None:
+    own = ClientTls(trust_path="own.pem")
+    assert configured_tls(own, {"COMETMQ_TLS_CA": "ca.pem"}) is own
+    assert configured_tls(None, {}) is None
+    assert configured_tls(None, {"COMETMQ_TLS": "false"}) is None
+    assert configured_tls(None, {"COMETMQ_TLS": "true"}) == ClientTls()
+    named = {"COMETMQ_TLS_CA": "ca.pem", "COMETMQ_TLS_NAME": "mq", "COMETMQ_TLS_CERT": "c.pem", "COMETMQ_TLS_KEY": "k"}
+    assert configured_tls(None, named) == ClientTls(
+        trust_path="ca.pem", server_name="mq", certificate_path="c.pem", key_path="k"
+    )
+    assert configured_tls(None, {"COMETMQ_TLS_INSECURE": "true"}) == ClientTls(verify=False)
+    with pytest.raises(ConfigError, match="COMETMQ_TLS is 'yes'"):
+        configured_tls(None, {"COMETMQ_TLS": "yes"})
+    with pytest.raises(ConfigError, match="COMETMQ_TLS_CERT is given and COMETMQ_TLS_KEY is not"):
+        configured_tls(None, {"COMETMQ_TLS_CERT": "c.pem"})

@@ -1,9 +1,13 @@
-"""With what a client signs its requests.
+"""With what a client signs its requests, and how it encrypts them.
 
     Client(access_key=..., secret_key=...)  ->  COMETMQ_ACCESS_KEY and COMETMQ_SECRET_KEY  ->  nothing is signed
+    Client(tls=...)                         ->  COMETMQ_TLS and its kin                    ->  plain
 
 The pair comes from one place, never half from each; a security token (COMETMQ_SECURITY_TOKEN) may go with it. In the
 environment a value of the form `@FILE` is the first line of that file. An empty access key stands for no key.
+
+TLS is on with COMETMQ_TLS=true or any of COMETMQ_TLS_CA, _NAME, _CERT and _KEY; COMETMQ_TLS_INSECURE=true verifies
+nothing. The command line reads the same names.
 """
 
 import os
@@ -12,11 +16,13 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from cometmq.errors import ConfigError
+from cometmq.net.tls import ClientTls
 from cometmq.secret_text import read_secret
 
 ACCESS_KEY: Final = "COMETMQ_ACCESS_KEY"
 SECRET_KEY: Final = "COMETMQ_SECRET_KEY"  # noqa: S105 - the name of a variable
 SECURITY_TOKEN: Final = "COMETMQ_SECURITY_TOKEN"  # noqa: S105 - the name of a variable
+TLS: Final = "COMETMQ_TLS"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +51,32 @@ def configured(
         return None
     read = {name: read_secret(name, text) for name, text in found.items()}
     return Credentials(read[ACCESS_KEY], read[SECRET_KEY], security_token or read[SECURITY_TOKEN] or None)
+
+
+def configured_tls(tls: ClientTls | None, environment: Mapping[str, str] | None = None) -> ClientTls | None:
+    """From the argument of a client, or the environment if it is None."""
+    if tls is not None:
+        return tls
+    environment = os.environ if environment is None else environment
+    given = {name: environment.get(f"{TLS}_{name}", "").strip() or None for name in ("CA", "NAME", "CERT", "KEY")}
+    is_insecure = _is_true(environment, f"{TLS}_INSECURE")
+    if not (_is_true(environment, TLS) or is_insecure or any(given.values())):
+        return None
+    _check_pair(f"{TLS}_CERT", given["CERT"], f"{TLS}_KEY", given["KEY"])
+    return ClientTls(
+        verify=not is_insecure,
+        trust_path=given["CA"],
+        certificate_path=given["CERT"],
+        key_path=given["KEY"],
+        server_name=given["NAME"],
+    )
+
+
+def _is_true(environment: Mapping[str, str], name: str) -> bool:
+    text = environment.get(name, "").strip().lower()
+    if text not in ("", "true", "false"):
+        raise ConfigError(f"{name} is {text!r}: it is true or false")
+    return text == "true"
 
 
 def _check_pair(key_name: str, key: str | None, secret_name: str, secret: str | None) -> None:

@@ -84,7 +84,7 @@ class Instance:
             Commands(self, self.replies).dispatcher,
             limits,
             self.clock,
-            options.tls,
+            credentials.configured_tls(options.tls),
             _hooks(options, self.signer),
             events=self,
             close_on_timeout=options.close_on_timeout,
