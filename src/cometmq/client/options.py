@@ -34,8 +34,8 @@ class ClientOptions:
     `namesrv_endpoint`, an HTTP address whose answer is such a list.
 
     Requests are signed with `access_key` and `secret_key`; without them COMETMQ_ACCESS_KEY and COMETMQ_SECRET_KEY are
-    asked, whose values may be `@FILE`. An empty access key signs nothing. Without `tls` it is COMETMQ_TLS, COMETMQ_TLS_CA
-    and their kin.
+    asked, whose values may be `@FILE`. An empty access key signs nothing. Without `tls` COMETMQ_TLS,
+    COMETMQ_TLS_CA and their kin are asked.
 
     `instance_name` DEFAULT is replaced by one that only this object has. Two clients with the same explicit name on
     one host count as one member of every group.
