@@ -12,6 +12,8 @@ from typing import Final
 import pytest
 
 from tests.compat.harness.admin import MqAdmin
+from tests.compat.harness.foreign import ForeignClient
+from tests.compat.harness.processes import wait_until
 from tests.compat.harness.remoting import Connection
 from tests.compat.harness.servers import MAKES, Broker, NameServer
 from tests.compat.harness.shell import JavaShell
@@ -26,6 +28,7 @@ from tests.support.access_matrix import (
     preparing,
     signed,
 )
+from tests.support.certificates import pair
 
 pytestmark = pytest.mark.interop
 
@@ -161,6 +164,94 @@ def test_java_clients_see_the_same_answers(both: Both, java: JavaShell, name: st
         rows = java.run(CLIENT, namesrv, "orders", user, secret).rows
         found[kind] = {row["what"]: row["code"] for row in rows}
     assert found == CLIENTS
+
+
+@pytest.mark.parametrize("name", list(MAKES))
+def test_clients_in_other_languages_sign_too(both: Both, foreign: ForeignClient, name: str) -> None:
+    namesrv = both[name].namesrv.address
+    owner = foreign.signing("owner", "password of owner")
+    topic = f"orders_{foreign.language}"
+    asks = [Ask(17, {**REQUESTS["create topic"].ext, "topic": topic})]
+    with Connection(both[name].broker.address) as connection:
+        assert [connection.call(it.code, dict(signed("owner", it)), it.body).code for it in asks] == [0]
+    owner.send(namesrv, topic, "one", "two")
+    got = owner.consume(namesrv, topic, f"g_{foreign.language}", 2)
+    assert sorted(row["body"] for row in got) == ["one", "two"]
+    for refused in (foreign, foreign.signing("subscriber", "password of subscriber")):
+        with pytest.raises(AssertionError, match="client failed"):
+            refused.send(namesrv, topic, "three")
+
+
+def test_java_clients_speak_tls(jars: None, java: JavaShell, tmp_path: Path) -> None:
+    certificate, key = pair("server").write(tmp_path, "server")
+    texts: dict[str, object] = {
+        "tls.server.mode": "enforcing", "tls.server.certPath": certificate, "tls.server.keyPath": key,
+        "tls.client.authServer": False,
+    }  # fmt: skip
+    permissive = {**texts, "tls.server.mode": "permissive"}
+    with (
+        MAKES["comet"].name_server(tmp_path, permissive).start() as names,
+        MAKES["comet"].broker(tmp_path, names.address, texts).start(),
+    ):
+        sent = java.run(TLS_SEND, names.address, f"Tls{java.version[0]}").rows
+    assert sent == [{"status": "SEND_OK"}]
+
+
+TLS_SEND: Final = """
+    DefaultMQProducer p = use(new DefaultMQProducer("producers"));
+    p.setNamesrvAddr(args[0]);
+    p.setUseTLS(true);
+    p.start();
+    emit("status", p.send(new Message(args[1], "x".getBytes()), 10_000).getSendStatus());
+"""
+
+
+# Replicas
+
+TABLES_S: Final = 120.0
+SLAVE: Final[dict[str, object]] = {"brokerRole": "SLAVE", "brokerId": 1}
+STRANGER: Final[dict[str, object]] = {
+    "innerClientAuthenticationCredentials": '{"accessKey":"strangers","secretKey":"password of strangers"}'
+}
+
+
+# RocketMQ's replica asks for tables after a minute.
+@pytest.mark.parametrize(
+    ("makes", "known"),
+    [
+        (("java", "comet"), True),
+        (("java", "comet"), False),
+        (("comet", "java"), False),
+        pytest.param(("comet", "java"), True, marks=pytest.mark.long),
+    ],
+)
+def test_a_replica_of_the_other_make_follows_with_the_same_credentials_only(
+    both: Both, tmp_path: Path, makes: tuple[str, str], known: bool
+) -> None:
+    master = both[makes[0]]
+    settings = SECURED | SLAVE | (ONLY_JAVA if makes[1] == "java" else {}) | ({} if known else STRANGER)
+    with MAKES[makes[1]].broker(tmp_path, master.namesrv.address, settings).start() as replica:
+        looking = Ask(351, {"topic": "orders"})
+
+        def has_topic() -> bool:
+            with Connection(replica.address) as connection:
+                return connection.call(looking.code, dict(signed("root", looking))).code == 0
+
+        if known:
+            wait_until(has_topic, "the topics of the master", TABLES_S)
+            if makes[1] == "comet":
+                wait_until(lambda: passes(replica.address, "owner", REQUESTS["unknown"]), "the users of the master")
+        else:
+            wait_until(lambda: REFUSED.search(replica.log() + everything(replica)) is not None, "a refusal")
+            assert not has_topic()
+
+
+REFUSED: Final = re.compile(r"check signature failed|User:strangers is not found")
+
+
+def everything(replica: Broker) -> str:
+    """RocketMQ's brokers log into files below their home."""
+    return "".join(path.read_text(errors="replace") for path in replica.home.rglob("*.log"))
 
 
 # mqadmin

@@ -2,6 +2,8 @@
 //
 //	compat send NAMESRV TOPIC BODY...           sends each body, prints the answers
 //	compat consume NAMESRV TOPIC GROUP COUNT    prints COUNT messages from the beginning of the topic
+//
+// With ACCESS_KEY and SECRET_KEY in the environment it signs.
 package main
 
 import (
@@ -38,6 +40,10 @@ func main() {
 	}
 }
 
+func keys() primitive.Credentials {
+	return primitive.Credentials{AccessKey: os.Getenv("ACCESS_KEY"), SecretKey: os.Getenv("SECRET_KEY")}
+}
+
 func emit(row map[string]any) {
 	line, _ := json.Marshal(row)
 	fmt.Println(string(line))
@@ -47,6 +53,7 @@ func send(namesrv, topic string, bodies []string) error {
 	p, err := rocketmq.NewProducer(
 		producer.WithNameServer([]string{namesrv}),
 		producer.WithGroupName("compat_go_producer"),
+		producer.WithCredentials(keys()),
 		producer.WithInstanceName(strconv.Itoa(os.Getpid())),
 	)
 	if err != nil {
@@ -77,6 +84,7 @@ func consume(namesrv, topic, group, countText string) error {
 	c, err := rocketmq.NewPushConsumer(
 		consumer.WithNameServer([]string{namesrv}),
 		consumer.WithGroupName(group),
+		consumer.WithCredentials(keys()),
 		consumer.WithInstance(strconv.Itoa(os.Getpid())),
 		consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset),
 	)

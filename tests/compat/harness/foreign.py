@@ -6,10 +6,11 @@ Each is one program with two commands, `send` and `consume`, that prints JSON ob
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,10 @@ PROGRAM_TIMEOUT_S = 150.0
 class ForeignClient:
     language: str
     command: Sequence[str]
+    keys: Mapping[str, str] = field(default_factory=dict)
+
+    def signing(self, access_key: str, secret_key: str) -> ForeignClient:
+        return replace(self, keys={"ACCESS_KEY": access_key, "SECRET_KEY": secret_key})
 
     def send(self, namesrv: str, topic: str, *bodies: str) -> list[dict[str, Any]]:
         return self._run("send", namesrv, topic, *bodies)
@@ -32,7 +37,10 @@ class ForeignClient:
 
     def _run(self, *args: str) -> list[dict[str, Any]]:
         command = [*self.command, *args]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=PROGRAM_TIMEOUT_S, check=False)
+        environment = {**os.environ, **self.keys}
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=PROGRAM_TIMEOUT_S, check=False, env=environment
+        )
         if done.returncode != 0:
             raise AssertionError(f"{self.language} client failed: {args}\n{done.stdout}{done.stderr}")
         return [json.loads(line) for line in done.stdout.splitlines()]

@@ -2,6 +2,8 @@
 //
 //   node client.js send NAMESRV TOPIC BODY...           sends each body, prints the answers
 //   node client.js consume NAMESRV TOPIC GROUP COUNT    prints COUNT messages from the beginning of the topic
+//
+// With ACCESS_KEY and SECRET_KEY in the environment it signs.
 'use strict';
 
 const { Producer, Consumer, Message } = require('ali-ons');
@@ -20,7 +22,10 @@ function fail(error) {
 function open(Client, namesrv, options) {
   const logger = { info() {}, debug() {}, warn: console.error, error: console.error };
   // The library asks for an HTTP client even when it is told the name server and has nothing to fetch.
-  const client = new Client({ nameSrv: namesrv, httpclient: {}, logger, instanceName: String(process.pid), ...options });
+  const keys = { accessKey: process.env.ACCESS_KEY, secretKey: process.env.SECRET_KEY };
+  const client = new Client({
+    nameSrv: namesrv, httpclient: {}, logger, instanceName: String(process.pid), ...keys, ...options,
+  });
   client.on('error', console.error); // most of them are not the end: a new group's missing offsets, for one
   return client;
 }
