@@ -235,6 +235,7 @@ EFFECTS: Final[dict[str, str]] = {
     "authorizationMetadataProvider": "as authenticationMetadataProvider",
     "authorizationStrategy": "as authenticationStrategy",
     "authorizationWhitelist": "request codes that every user may send, separated by commas",
+    "tls.ha.mode": "whether TLS is refused, allowed or required at the port of replicas; RocketMQ's speak plain",
     "haAllowedAddresses": "addresses and CIDR blocks of replicas, separated by commas; empty: all may copy the log",
     "aclEnable": "RocketMQ 4's switch: refused without authenticationEnabled, because it protects nothing",
     "migrateAuthFromV1Enabled": "take over the accounts of RocketMQ 4's plain_acl.yml that are not users yet",

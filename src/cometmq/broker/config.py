@@ -138,6 +138,7 @@ class BrokerConfig(ServerConfig):
     authorization_strategy: str = setting("authorizationStrategy", "", NEVER)
     authorization_whitelist: str = setting("authorizationWhitelist", "", NEVER)
     ha_allowed_addresses: str = setting("haAllowedAddresses", "", NEVER)
+    tls_ha_mode: str = setting("tls.ha.mode", "permissive", NEVER, choices=("disabled", "permissive", "enforcing"))
     # Of RocketMQ 4: refused unless its files are taken over
     acl_enabled: bool = setting("aclEnable", False, NEVER)
     migrate_acl: bool = setting("migrateAuthFromV1Enabled", False, NEVER)

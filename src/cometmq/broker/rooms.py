@@ -41,7 +41,7 @@ class Rooms:
         self.shared = shared
         store = shared.store
         pages = ColdPages(store.reading.cold_range, shared.background.load_ranges)
-        self.replicas = ReplicaRoom(shared, access.signer, access.allows_replica)
+        self.replicas = ReplicaRoom(shared, access.signer)
         elsewhere = self.replicas.remote_put if self.replicas.is_replica else None
         self.delayed = DelayedRoom(shared, pages, elsewhere)
         self.transactions = TransactionRoom(

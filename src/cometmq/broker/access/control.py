@@ -60,7 +60,6 @@ class AccessControl:
         self._clock = clock
         self._savers: list[saving.Saver] = []
         self._proxies = startup.read_blocks("proxyProtocolTrustedAddresses", config.proxy_trusted_addresses)
-        self._replicas = startup.read_blocks("haAllowedAddresses", config.ha_allowed_addresses)
         _refuse_rocketmq_4(config)
         startup.read_init_user(config)
 
@@ -76,10 +75,6 @@ class AccessControl:
     def trusts_proxy(self, address: str) -> bool:
         """Whether a PROXY header from there says where a caller comes from."""
         return startup.contains(self._proxies, address)
-
-    def allows_replica(self, address: str) -> bool:
-        """Whether a replica may copy the log to there."""
-        return not self._replicas or startup.contains(self._replicas, address)
 
     def load(self) -> None:
         """Raises StoreError for a file without a good copy, ConfigError if nobody could log in."""
@@ -109,8 +104,6 @@ class AccessControl:
             return
         if not self.rules.authorization:
             yield "every user may do everything: set authorizationEnabled=true"
-        if not self._is_slave and not self._replicas:
-            yield "whoever reaches the port of replicas reads the whole log: set haAllowedAddresses"
         if self.signer is None and self._is_slave:
             yield "this replica signs nothing, so its master refuses it: set innerClientAuthenticationCredentials"
 

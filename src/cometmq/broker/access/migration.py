@@ -1,7 +1,7 @@
 """Take over RocketMQ 4's access control at the start: accounts whose access key is not a user yet.
 
-    HOME/conf/acl/**.yml, .yaml    first; of two accounts with one key the first counts
-    HOME/conf/plain_acl.yml        HOME is rocketmqHome, else the environment's ROCKETMQ_HOME
+HOME/conf/acl/**.yml, .yaml    first; of two accounts with one key the first counts
+HOME/conf/plain_acl.yml        HOME is rocketmqHome, else the environment's ROCKETMQ_HOME
 """
 
 from __future__ import annotations

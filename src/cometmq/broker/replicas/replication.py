@@ -14,6 +14,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
+from cometmq.broker.replicas.replica_port import ReplicaPort
 from cometmq.clock import Clock
 from cometmq.errors import StoreError
 from cometmq.store.background import Background
@@ -34,13 +35,11 @@ LAST_BYTES_LOOK_S: Final = 0.01
 class Replication:
     """`listener` on a master, `follower` on a replica; the other one is None, as are both before `start`."""
 
-    def __init__(
-        self, store: Store, background: Background, clock: Clock, is_allowed: Callable[[str], bool] = lambda _: True
-    ) -> None:
+    def __init__(self, store: Store, background: Background, clock: Clock, port: ReplicaPort) -> None:
         self.listener: Listener | None = None
         self.follower: Follower | None = None
         self._clock = clock
-        self._is_allowed = is_allowed
+        self._port = port
         self._store = store
         self._background = background
 
@@ -48,10 +47,11 @@ class Replication:
         """StoreError if the port is taken."""
         store = self._store
         if store.options.is_slave:
-            self.follower = Follower(store)
+            self.follower = Follower(store, self._port.doors)
             self.follower.follow(store.options.ha_master_address)
             return
-        self.listener = Listener(store, self._background.load_ranges, self._is_allowed)
+        self._port.open()
+        self.listener = Listener(store, self._background.load_ranges, self._port.doors)
         try:
             await self.listener.start(host, port)
         except OSError as error:
@@ -70,6 +70,7 @@ class Replication:
             await self.listener.stop()
         if self.follower is not None:
             await self.follower.stop()
+        self._port.close()
 
     async def _last_bytes(self, listener: Listener) -> None:
         for _ in range(round(LAST_BYTES_S / LAST_BYTES_LOOK_S)):

@@ -1,7 +1,5 @@
 """The room of what goes on between brokers: made of what it needs, and asked for the requests that it serves."""
 
-from collections.abc import Callable
-
 from cometmq.broker.entry import bound
 from cometmq.broker.hosts import ha_port_of
 from cometmq.broker.replicas import requests
@@ -11,6 +9,7 @@ from cometmq.broker.replicas.leader_tasks import LeaderTasks
 from cometmq.broker.replicas.registration import Registration
 from cometmq.broker.replicas.remote_put import RemotePut
 from cometmq.broker.replicas.replica_group import ReplicaGroup, starts_isolated
+from cometmq.broker.replicas.replica_port import ReplicaPort
 from cometmq.broker.replicas.replication import Replication
 from cometmq.broker.replicas.table_sync import TableSync
 from cometmq.broker.shared import Shared
@@ -21,10 +20,10 @@ from cometmq.net.tls import ClientTls
 
 
 class ReplicaRoom:
-    """`signer` signs what goes to other servers, `allows_replica` says to which addresses the log may be copied. Rooms
-    that have something to do for the whole group give it to `leader_tasks`."""
+    """`signer` signs what goes to other servers. Rooms that have something to do for the whole group give it to
+    `leader_tasks`."""
 
-    def __init__(self, shared: Shared, signer: Hook | None, allows_replica: Callable[[str], bool]) -> None:
+    def __init__(self, shared: Shared, signer: Hook | None) -> None:
         config, clock, store, tables = shared.config, shared.clock, shared.store, shared.tables
         self.is_replica = store.options.is_slave
         self.client = Client(limits=CLIENT_LIMITS, clock=clock, tls=ClientTls.of_server(config()))
@@ -41,7 +40,8 @@ class ReplicaRoom:
         self.routes = ClusterRoutes(clock, self.client, self.registration)
         self.leader_tasks = LeaderTasks(self._stop_sending)
         self.remote_put = RemotePut(config, clock, store, self.client, self.routes, self.leader_tasks.resume)
-        self.replication = Replication(store, shared.background, clock, allows_replica)
+        port = ReplicaPort(config(), clock, is_slave=self.is_replica)
+        self.replication = Replication(store, shared.background, clock, port)
         self.table_sync = TableSync(config, clock, tables, store, self.client)
         self.group = ReplicaGroup(
             config,

@@ -17,6 +17,7 @@ from typing import Final, cast
 from cometmq.clock import Timer
 from cometmq.errors import StoreError, WireError
 from cometmq.rate_limited_log import ThinnedLog
+from cometmq.store.replication.doors import Doors, is_deaf
 from cometmq.store.replication.replica import Diverged, Replica
 from cometmq.store.store import Store
 
@@ -39,8 +40,9 @@ TIMER_HAIR_S: Final = 0.001
 class Follower:
     """Everything on one event loop."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, doors: Doors | None = None) -> None:
         self.store = store
+        self._doors = doors or Doors()
         self.address: str = ""
         self.connection: _Connection | None = None
         self.failures = ThinnedLog(log, store.clock)
@@ -103,16 +105,31 @@ class Follower:
             self._connecting = asyncio.get_running_loop().create_task(self._connect(self.address))
 
     async def _connect(self, address: str) -> None:
-        host, _, port = address.rpartition(":")
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
-                await asyncio.get_running_loop().create_connection(lambda: _Connection(self, address), host, int(port))
+                await self._open(address)
         except (OSError, ValueError, TimeoutError) as error:
             self.failures.warning("fail to reach master address=%s cause=%s", address, str(error) or "time is over")
             self._connecting = None
             self._try_soon(RETRY_S if address == self.address else 0.0)
         finally:
             self._connecting = None
+
+    async def _open(self, address: str) -> None:
+        host, _, port = address.rpartition(":")
+        attempts = list(self._doors.attempts())
+        for number, context in enumerate(attempts, 1):
+            name = (self._doors.server_name or host) if context is not None else None
+            try:
+                await asyncio.get_running_loop().create_connection(
+                    lambda: _Connection(self, address), host, int(port), ssl=context, server_hostname=name
+                )
+            except OSError as error:
+                if number == len(attempts) or not is_deaf(error):
+                    raise
+                self.failures.warning("go on without TLS address=%s cause=%s", address, error)
+            else:
+                return
 
     def made(self, connection: _Connection) -> bool:
         """False: it is not wanted any more."""

@@ -23,7 +23,9 @@ from cometmq.clock import Timer
 from cometmq.errors import WireError
 from cometmq.rate_limited_log import ThinnedLog
 from cometmq.store.disk import File
+from cometmq.store.replication.doors import Doors
 from cometmq.store.replication.links import BACKLOG_FRAME_BYTES, Link
+from cometmq.store.replication.looking import LookingServer
 from cometmq.store.replication.master import Master
 from cometmq.store.results import PutStatus
 from cometmq.store.store import Store
@@ -45,31 +47,35 @@ TIMER_HAIR_S: Final = 0.001
 
 
 class Listener:
-    """Everything on one event loop. `load_ranges` brings pages into memory: `Background.load_ranges`. Who connects from
-    an address that is not allowed gets nothing."""
+    """Everything on one event loop. `load_ranges` brings pages into memory: `Background.load_ranges`. `doors` say who
+    is served."""
 
-    def __init__(
-        self, store: Store, load_ranges: LoadRanges, is_allowed: Callable[[str], bool] = lambda _: True
-    ) -> None:
+    def __init__(self, store: Store, load_ranges: LoadRanges, doors: Doors | None = None) -> None:
         self.master = Master(store.log, store.options)
         self.port: int = 0
         self.store = store
         self.load_ranges = load_ranges
-        self.is_allowed = is_allowed
+        self.doors = doors or Doors()
         self.refusals = ThinnedLog(log, store.clock)
         self.closings = ThinnedLog(log, store.clock)
         self.connections: dict[_Connection, None] = {}
         self._clock = store.clock
         self._server: asyncio.Server | None = None
+        self._looking: LookingServer | None = None
         self._deadline_timer: Timer | None = None
         self._woken = False
         self._stopped = False
 
     async def start(self, host: str, port: int) -> None:
         """OSError if the port is taken."""
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(partial(_Connection, self), host, port)
-        self.port = self._server.sockets[0].getsockname()[1]
+        make_protocol = partial(_Connection, self)
+        if self.doors.looks_first:
+            self._looking = LookingServer(self.doors, make_protocol, self._clock)
+            await self._looking.start(host, port)
+            self.port = self._looking.port
+        else:
+            self._server = await asyncio.get_running_loop().create_server(make_protocol, host, port)
+            self.port = self._server.sockets[0].getsockname()[1]
         # Under SYNC_FLUSH replicas get what is on disk, else what is in the log.
         if self.store.options.sync_flush:
             self.store.subscribe(flushed=self.wake)
@@ -84,6 +90,8 @@ class Listener:
         self.master.waiters.give_up()
         for connection in list(self.connections):
             connection.abort()
+        if self._looking is not None:
+            await self._looking.stop()
         if self._server is not None:
             self._server.close()
             await self._server.wait_closed()
@@ -177,7 +185,7 @@ class _Connection(asyncio.Protocol):
         peer = transport.get_extra_info("peername") or ("?", 0)
         self.address = str(peer[0])
         self.name = f"{peer[0]}:{peer[1]}"
-        if not self._listener.is_allowed(self.address):
+        if not self._listener.doors.is_allowed(self.address):
             self._listener.refusals.warning("refused replica peer=%s cause=not in haAllowedAddresses", self.name)
             transport.abort()
             return
