@@ -23,7 +23,7 @@ def answer(remark: str, code: int = 16) -> Command:
         (Request.SEND_MESSAGE_V2, "Topic:orders", ("Pub",)),
         (Request.PULL_MESSAGE, "Topic:orders", ("Sub",)),
         (Request.PULL_MESSAGE, "Group:billing", ("Sub",)),
-        (request(Request.QUERY_CONSUMER_OFFSET, {"topic": "t", "consumerGroup": "g"}), "Topic:t", ("Get", "Sub")),
+        (request(Request.QUERY_CONSUMER_OFFSET, {"topic": "t", "consumerGroup": "g"}), "Topic:t", ("Sub", "Get")),
         (request(Request.UPDATE_AND_CREATE_TOPIC, {"topic": "orders"}), "Topic:orders", ("Create",)),
         (request(Request.AUTH_CREATE_USER, {}), "Cluster:DefaultCluster", ("Update",)),
         (Request.HEART_BEAT, "Topic:orders", ()),

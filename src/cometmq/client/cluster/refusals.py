@@ -74,8 +74,9 @@ def _grant(user: str, resource: str, actions: tuple[str, ...], found: "re.Match[
 
 
 def needed(request: Command | int, resource: str) -> tuple[str, ...]:
-    """The actions on `resource` that would do, the least powerful first; empty if the request does not say."""
+    """The actions on `resource` that would do, what programs are granted first; empty if the request does not say."""
     from cometmq.auth.needs import NEEDS, UnreadableNeeds  # a large table, for errors only
+    from cometmq.auth.resources import Action
 
     command = new_request(request, {}) if isinstance(request, int) else request
     rule = NEEDS.get(command.code)
@@ -87,4 +88,4 @@ def needed(request: Command | int, resource: str) -> tuple[str, ...]:
     except UnreadableNeeds:
         return ()
     fitting = [need for need in needs if need.resource == resource] or [need for need in needs if need.kind == kind]
-    return tuple(sorted(fitting[0].actions)) if fitting else ()
+    return tuple(action.value for action in Action if fitting and action in fitting[0].actions)
