@@ -1,6 +1,7 @@
 """Settings of the running broker, as a properties text: shown and changed.
 
-What may be changed is decided in live.py. The text is ASCII and sorted; secrets are left out.
+What may be changed is decided in settings.py, what follows from a change in setting_changes.py. The text is ASCII and
+sorted; secrets are left out.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Clients come, stay and go: heartbeats, who is in a group, and the notices when that changes.
 
-The server calls `connection_closed`, `expire_clients` (every 10 s) and `tell_postponed` (every 15 s) besides.
+The room calls `connection_closed` besides; by the clock (rounds.py) come `expire_clients`, every 10 s, and
+`tell_postponed`, every 15 s.
 """
 
 import asyncio

@@ -4,12 +4,12 @@
       heartbeat          904 to every name server; one that hears nothing for brokerNotActiveTimeoutMillis forgets us
       members            901 from a name server: ids and addresses of all who are alive
 
-The member with the smallest id does the duties of the group (leader_tasks.py). While that is not the master:
+The member with the smallest id does the tasks of the leader (leader_tasks.py). While that is not the master:
 
     master gone          the smallest replica acts: routes show it as readable, it delivers delays and timers and asks
                          for transactions; what comes of that is sent to other brokers (remote_put.py), its own log
                          stays as the master left it
-    master back          it gives up the duties, follows again, and pulls that wait are answered: go to the master
+    master back          it gives up these tasks, follows again, and pulls that wait are answered: go to the master
 
 A group of several brokers in which replicas may act starts isolated: not registered, until it is sure that nobody
 else does what it would do, every second anew (`_come_online`):
@@ -265,7 +265,7 @@ class ReplicaGroup:
                 await self._settle(id_min, address, ha_address)
                 self._is_settled = True
             except (CometError, OSError) as error:
-                logger.error("fail to change duties, try again cause=%s", error)
+                logger.error("fail to change tasks, try again cause=%s", error)
 
     async def _settle(self, id_min: int, address: str, ha_address: str | None) -> None:
         if id_min == MASTER_ID:
