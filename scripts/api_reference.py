@@ -63,8 +63,8 @@ SECTIONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         "",
         (
             "cometmq.client.consume.pull:PullConsumer",
-            "cometmq.client.consume.pull_options:PullOptions",
-            "cometmq.client.consume.pull_options:Batch",
+            "cometmq.client.consume.pull:PullOptions",
+            "cometmq.client.consume.pull:Batch",
         ),
     ),
     (

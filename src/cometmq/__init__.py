@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from cometmq.client.consume.outcomes import Outcome as Outcome
     from cometmq.client.consume.outcomes import Reject as Reject
     from cometmq.client.consume.outcomes import Retry as Retry
+    from cometmq.client.consume.pull import Batch as Batch
     from cometmq.client.consume.pull import PullConsumer as PullConsumer
-    from cometmq.client.consume.pull_options import Batch as Batch
     from cometmq.client.consume.push import PushConsumer as PushConsumer
     from cometmq.client.messages import Message as Message
     from cometmq.client.messages import SendReceipt as SendReceipt
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 # Public name -> the module that has it.
 _PUBLIC = {
     "Admin": "cometmq.client.admin",
-    "Batch": "cometmq.client.consume.pull_options",
+    "Batch": "cometmq.client.consume.pull",
     "Client": "cometmq.client.client",
     "ClientTls": "cometmq.net.tls",
     "Codec": "cometmq.client.codecs",

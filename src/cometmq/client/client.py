@@ -17,8 +17,7 @@ from cometmq.client.admin import Admin
 from cometmq.client.cluster.instance import Instance
 from cometmq.client.codecs import Codec, bytes_codec
 from cometmq.client.consume.iterator import UNACKED_MAX, Consumer, Topics
-from cometmq.client.consume.pull import PullConsumer
-from cometmq.client.consume.pull_options import PullKeywords, PullOptions
+from cometmq.client.consume.pull import PullConsumer, PullKeywords, PullOptions
 from cometmq.client.consume.push import PushConsumer
 from cometmq.client.options import (
     ClientKeywords,

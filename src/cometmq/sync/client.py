@@ -6,7 +6,7 @@ from typing import Any, Self, TypeVar, Unpack, overload
 from cometmq.client.client import Client as AsyncClient
 from cometmq.client.codecs import Codec, bytes_codec
 from cometmq.client.consume.iterator import UNACKED_MAX, Topics
-from cometmq.client.consume.pull_options import PullKeywords
+from cometmq.client.consume.pull import PullKeywords
 from cometmq.client.loop_thread import LoopThread
 from cometmq.client.options import ClientKeywords, ConsumerKeywords, ProducerKeywords
 from cometmq.client.produce.transactions import Check

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import ClassVar, Generic, TypeVar
 
+from cometmq.client.consume.pull import Batch, Edge
 from cometmq.client.consume.pull import PullConsumer as AsyncPullConsumer
-from cometmq.client.consume.pull_options import Batch, Edge
 from cometmq.client.loop_thread import LoopThread
 from cometmq.sync.life import Life
 from cometmq.wire.bodies import MessageQueue

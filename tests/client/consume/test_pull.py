@@ -10,8 +10,7 @@ from typing import get_type_hints
 import pytest
 
 from cometmq import Client, json_codec
-from cometmq.client.consume.pull import PullConsumer
-from cometmq.client.consume.pull_options import Batch, PullKeywords, PullOptions
+from cometmq.client.consume.pull import Batch, PullConsumer, PullKeywords, PullOptions
 from cometmq.client.options import StartFrom
 from cometmq.errors import BrokerError, CodecError, ConfigError, NoRoute, NotRunning
 from cometmq.testing import Cluster

@@ -1,9 +1,16 @@
-"""From a cached record to a called handler: message, hooks, figures, verdict."""
+"""From a cached record to a called handler: a free worker, message, hooks, verdict, figures.
 
+A worker is a task that takes jobs from the line until it is empty. Workers start when there is something to do: an idle
+consumer has none, and a busy one starts no task per message. Figures are by topic, over the last minute, for the tools
+that ask how a consumer is doing.
+"""
+
+import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Executor
-from typing import Any, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 import msgspec
 
@@ -11,18 +18,22 @@ from cometmq.client.cluster.namespaces import strip
 from cometmq.client.codecs import Codec
 from cometmq.client.consume.handlers import Handler, Reply
 from cometmq.client.consume.hooks import ConsumeContext, ConsumeHooks
-from cometmq.client.consume.metrics import Figures
 from cometmq.client.consume.outcomes import EXCEPTION, FAILED, SUCCESS, TIMEOUT, Outcome, Verdict, judge_error
 from cometmq.client.consume.process_queue import Held, ProcessQueue
 from cometmq.client.messages import Fields, Message, received_fields
 from cometmq.client.traces import ConsumeTrace
 from cometmq.clock import Clock
 from cometmq.errors import CometError
+from cometmq.wire.bodies import ConsumeStatus
 from cometmq.wire.record.properties import Property
 
 logger = logging.getLogger(__name__)
 
 Threads: TypeAlias = Callable[[], Executor]
+WINDOW_S: Final = 60.0
+BUCKET_S: Final = 5.0
+# Handlers that never wait would keep the loop from everything else.
+JOBS_IN_A_ROW: Final = 32
 
 
 class Delivery:
@@ -97,9 +108,7 @@ class Delivery:
         now_s = self._clock.monotonic()
         self.figures.consumed(queue.queue.topic, now_s, len(held), took_s, is_fine(verdict))
 
-    def _log(
-        self, handler: Handler, queue: ProcessQueue, held: Sequence[Held], error: BaseException | None
-    ) -> None:
+    def _log(self, handler: Handler, queue: ProcessQueue, held: Sequence[Held], error: BaseException | None) -> None:
         logger.error(
             "fail handler=%s group=%s topic=%s broker=%s queue=%d offset=%d count=%d cause=%r",
             handler.name, self._group, queue.queue.topic, queue.queue.broker_name, queue.queue.queue_id,
@@ -130,3 +139,133 @@ def reply_body(value: object) -> bytes:
     if isinstance(value, (bytes, bytearray, memoryview)):
         return bytes(value)
     return value.encode() if isinstance(value, str) else msgspec.json.encode(value)
+
+
+class Rate:
+    """How many, and how long they took together, in the last minute."""
+
+    __slots__ = ("_buckets", "count", "total_s")
+
+    def __init__(self) -> None:
+        self._buckets: deque[tuple[float, int, float]] = deque()
+        self.count = 0
+        self.total_s = 0.0
+
+    def add(self, now_s: float, count: int, took_s: float = 0.0) -> None:
+        self.trim(now_s)
+        began_s = now_s - now_s % BUCKET_S
+        self.count += count
+        self.total_s += took_s
+        if self._buckets and self._buckets[-1][0] == began_s:
+            _, before, total_s = self._buckets.pop()
+            count, took_s = count + before, took_s + total_s
+        self._buckets.append((began_s, count, took_s))
+
+    def trim(self, now_s: float) -> None:
+        while self._buckets and self._buckets[0][0] <= now_s - WINDOW_S:
+            _, count, took_s = self._buckets.popleft()
+            self.count -= count
+            self.total_s -= took_s
+
+    @property
+    def per_second(self) -> float:
+        return self.count / WINDOW_S
+
+    @property
+    def mean_ms(self) -> float:
+        return self.total_s * 1000 / self.count if self.count else 0.0
+
+
+class Figures:
+    def __init__(self) -> None:
+        self._topics: dict[str, tuple[Rate, Rate, Rate]] = {}
+
+    def pulled(self, topic: str, now_s: float, count: int, took_s: float) -> None:
+        self._of(topic)[0].add(now_s, count, took_s)
+
+    def consumed(self, topic: str, now_s: float, count: int, took_s: float, fine: bool) -> None:
+        self._of(topic)[1 if fine else 2].add(now_s, count, took_s)
+
+    def status(self, topic: str, now_s: float) -> ConsumeStatus:
+        pulled, fine, failed = self._of(topic)
+        for rate in (pulled, fine, failed):
+            rate.trim(now_s)
+        return ConsumeStatus(
+            consume_failed_msgs=failed.count,
+            consume_failed_tps=failed.per_second,
+            consume_ok_tps=fine.per_second,
+            consume_rt=fine.mean_ms,
+            pull_rt=pulled.mean_ms,
+            pull_tps=pulled.per_second,
+        )
+
+    def _of(self, topic: str) -> tuple[Rate, Rate, Rate]:
+        figures = self._topics.get(topic)
+        if figures is None:
+            figures = self._topics[topic] = (Rate(), Rate(), Rate())
+        return figures
+
+
+class Job(Protocol):
+    async def run(self) -> None: ...
+
+
+class Workers:
+    """`spawn` starts a task."""
+
+    def __init__(self, count_max: int, spawn: "Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]") -> None:
+        self._count_max = count_max
+        self._spawn = spawn
+        self._line: deque[Job] = deque()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_closed = False
+
+    @property
+    def waiting(self) -> int:
+        return len(self._line)
+
+    @property
+    def running(self) -> int:
+        return len(self._tasks)
+
+    def submit(self, job: Job) -> None:
+        if self._is_closed:
+            return
+        self._line.append(job)
+        if len(self._tasks) < self._count_max:
+            task = self._spawn(self._work())
+            self._tasks.add(task)
+            task.add_done_callback(self._ended)
+
+    async def stop(self, timeout_s: float) -> bool:
+        """Forget the line, wait for what runs, cancel what takes too long. True if nothing was cancelled.
+
+        A handler that stops its own consumer is not waited for.
+        """
+        self._is_closed = True
+        self._line.clear()
+        tasks = [task for task in self._tasks if task is not asyncio.current_task()]
+        if not tasks:
+            return True
+        _, late = await asyncio.wait(tasks, timeout=timeout_s)
+        for task in late:
+            task.cancel()
+        await asyncio.gather(*late, return_exceptions=True)
+        return not late
+
+    async def _work(self) -> None:
+        in_a_row = 0
+        while self._line:
+            job = self._line.popleft()
+            try:
+                await job.run()
+            except Exception:
+                logger.exception("fail job %r", job)
+            in_a_row += 1
+            if in_a_row % JOBS_IN_A_ROW == 0:
+                await asyncio.sleep(0)
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.discard(task)
+        if self._line and not self._is_closed:  # one was cancelled from outside
+            self.submit(self._line.popleft())

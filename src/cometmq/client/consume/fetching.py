@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from cometmq.client.cluster.queue_client import PullStatus
 from cometmq.client.consume import pull_request
-from cometmq.client.consume.bad_records import BadRecords
-from cometmq.client.consume.pull_request import Unreadable
+from cometmq.client.consume.pull_request import BadRecords, Unreadable
 from cometmq.clock import Clock
 from cometmq.errors import BrokerError, CometError
 from cometmq.wire.bodies import MessageQueue, SubscriptionData

@@ -24,18 +24,16 @@ import msgspec
 
 from cometmq.client.cluster.instance import Instance
 from cometmq.client.cluster.namespaces import strip, wire_group
-from cometmq.client.consume.delivery import Delivery, TraceHook, reply_body
+from cometmq.client.consume.delivery import Delivery, TraceHook, Workers, reply_body
 from cometmq.client.consume.handlers import Handler
-from cometmq.client.consume.locks import QueueLocks
 from cometmq.client.consume.offsets import LocalOffsets, Offsets, RemoteOffsets, first_offset
 from cometmq.client.consume.outcomes import DEAD_LETTER, Verdict
 from cometmq.client.consume.process_queue import LOST, Held, ProcessQueue
 from cometmq.client.consume.pull_loop import PullLoop
-from cometmq.client.consume.rebalance import Rebalance
+from cometmq.client.consume.rebalance import QueueLocks, Rebalance
 from cometmq.client.consume.reports import consume_directly, running_info
 from cometmq.client.consume.send_back import inner_producer, send_back, send_copy
 from cometmq.client.consume.subscriptions import SQL92
-from cometmq.client.consume.workers import Workers
 from cometmq.client.messages import Message
 from cometmq.client.options import ConsumerOptions
 from cometmq.client.traces import ConsumeTrace, Tracer

@@ -16,23 +16,25 @@ messages and loses none.
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
+from enum import Enum
 from types import TracebackType
-from typing import Any, ClassVar, Final, Generic, Self, TypeVar
+from typing import Any, ClassVar, Final, Generic, Self, TypedDict, TypeVar
 
 from cometmq.client.cluster.instance import Instance
 from cometmq.client.cluster.namespaces import strip, wire_group, wrap
 from cometmq.client.cluster.queue_client import QueueClient
 from cometmq.client.codecs import Codec
 from cometmq.client.consume import allocation
-from cometmq.client.consume.bad_records import BadRecords
+from cometmq.client.consume.allocation import Average, Strategy
 from cometmq.client.consume.fetching import Fetcher
 from cometmq.client.consume.offsets import RemoteOffsets
-from cometmq.client.consume.pull_options import Batch, Edge, PullOptions
+from cometmq.client.consume.pull_request import BadRecords
 from cometmq.client.consume.subscriptions import subscribe
 from cometmq.client.messages import Message, received
-from cometmq.client.options import MIB, ClientOptions, StartFrom
+from cometmq.client.options import BAD_RECORDS, MIB, ClientOptions, StartFrom, need_choice
 from cometmq.errors import CodecError, CometError, ConfigError, NotRunning
 from cometmq.wire.bodies import (
     ConsumeMessageDirectlyResult,
@@ -51,6 +53,75 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 REBALANCE_RETRY_S: Final = 1.0
+
+
+class Edge(Enum):
+    BEGIN = "the first message that is there"
+    END = "behind the last"
+
+
+@dataclass(frozen=True, slots=True)
+class PullOptions:
+    """start                      where a queue begins of which no offset is stored
+    auto_commit, commit_interval  store what was handed out, how often
+    prefetch, prefetch_bytes      most of a queue that is held here
+    pull_batch, poll_hold         messages per pull; how long a broker holds one that finds nothing
+    bad_records, bad_record_tries
+                                  a message that cannot be read is tried so often, then "skip"ped or "block"ing
+    allocation, rebalance_interval  of `subscribe`: how members share the queues, how often that is looked at
+    """
+
+    start: StartFrom | datetime = StartFrom.LAST
+    auto_commit: bool = True
+    commit_interval: float = 5.0
+    prefetch: int = 1000
+    prefetch_bytes: int = 100 * MIB
+    pull_batch: int = 32
+    poll_hold: float = 15.0
+    bad_records: str = "skip"
+    bad_record_tries: int = 5
+    allocation: Strategy = field(default_factory=Average)
+    rebalance_interval: float = 20.0
+
+    def __post_init__(self) -> None:
+        for name in ("commit_interval", "prefetch", "prefetch_bytes", "poll_hold", "rebalance_interval"):
+            if getattr(self, name) <= 0:
+                raise ConfigError(f"{name} is {getattr(self, name)}: it must be more than 0")
+        need_choice("bad_records", self.bad_records, BAD_RECORDS)
+        if not 1 <= self.bad_record_tries <= 1_000_000:
+            raise ConfigError(f"bad_record_tries is {self.bad_record_tries}, allowed are 1 to 1000000")
+        if not 1 <= self.pull_batch <= 1024:
+            raise ConfigError(f"pull_batch is {self.pull_batch}, allowed are 1 to 1024")
+
+
+class PullKeywords(TypedDict, total=False):
+    """`PullOptions` as keyword arguments; compared by a test."""
+
+    start: StartFrom | datetime
+    auto_commit: bool
+    commit_interval: float
+    prefetch: int
+    prefetch_bytes: int
+    pull_batch: int
+    poll_hold: float
+    bad_records: str
+    bad_record_tries: int
+    allocation: Strategy
+    rebalance_interval: float
+
+
+@dataclass(frozen=True, slots=True)
+class Batch(Generic[T]):
+    """What one poll gave. `positions` are what to commit when all of it is done: the next offset of each queue."""
+
+    messages: tuple[Message[T], ...] = ()
+    positions: Mapping[MessageQueue, int] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.messages)
+
+    def __iter__(self) -> Iterator[Message[T]]:
+        return iter(self.messages)
 
 
 class PullConsumer(Generic[T]):
@@ -163,9 +234,7 @@ class PullConsumer(Generic[T]):
         route = await self.instance.refresh_route(wrap(self.instance.namespace, topic))
         return [self._shown(queue) for queue in route.subscribe]
 
-    async def assign(
-        self, queues: Iterable[MessageQueue], tags: str | None = None, *, sql: str | None = None
-    ) -> None:
+    async def assign(self, queues: Iterable[MessageQueue], tags: str | None = None, *, sql: str | None = None) -> None:
         """Read exactly these from now on; queues that stay keep their place."""
         self._need_running()
         if self._subscribed:

@@ -20,9 +20,8 @@ from typing import TYPE_CHECKING, Final
 
 from cometmq.client.cluster.queue_client import PullStatus
 from cometmq.client.consume import pull_request
-from cometmq.client.consume.bad_records import BadRecords
 from cometmq.client.consume.process_queue import ProcessQueue
-from cometmq.client.consume.pull_request import PullResult, Unreadable
+from cometmq.client.consume.pull_request import BadRecords, PullResult, Unreadable
 from cometmq.clock import Timer
 from cometmq.errors import BrokerError, CallError, CometError
 from cometmq.wire.codes import MASTER_ID, Response
