@@ -103,6 +103,15 @@ def test_an_explanation_names_the_entry_that_decides(secured: Comet) -> None:
 
 
 @pytest.mark.mission("AC-19")
+def test_an_explanation_says_where_brokers_would_not_agree(secured: Comet) -> None:
+    secured.good("user", "create", "kurt")
+    secured.good("acl", "grant", "kurt", "Topic:t", "Pub", "--broker", "broker-a", "--yes")
+    explained = secured.good("acl", "explain", "kurt", "Pub", "Topic:t")
+    assert "broker-b know kurt otherwise: this is what broker-a decides" in explained.err
+    assert secured.good("acl", "list", "kurt", "-o", "json").json[0]["differs"] == ["broker-b"]
+
+
+@pytest.mark.mission("AC-19")
 def test_what_is_explained_is_what_the_broker_does(secured: Comet) -> None:
     password = secured.good("user", "create", "lena", "-o", "json").json["password"]
     secured.good("topic", "create", "ExplainedTopic")

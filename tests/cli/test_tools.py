@@ -14,7 +14,7 @@ import pytest
 from cometmq.cli.context import Tls, resolve
 from cometmq.cli.doctor import masked
 from cometmq.cli.explain import CODES
-from cometmq.cli.shared import output, progress
+from cometmq.cli.shared import checkup, output, progress
 from cometmq.cli.shared.arguments import duration, joined_moments, size
 from cometmq.cli.shared.histogram import Histogram
 from cometmq.cli.shared.times import bytes_text, moment_ms, span_text
@@ -234,6 +234,26 @@ def test_the_doctor_fails_where_a_broker_would(lonely: Comet, tmp_path: Path) ->
     conf.write_text("listenPort=ninety\n")
     assert lonely("doctor", "--data", tmp_path, "-c", conf).code == 1
     assert lonely("doctor", "--ports", "x").code == 2
+
+
+@pytest.mark.parametrize(
+    ("texts", "state", "found"),
+    [
+        ({"listenPort": "0"}, "ok", "this machine only"),
+        ({"bindAddress": "0.0.0.0"}, "warn", "whoever reaches 0.0.0.0 may do anything"),
+        ({"authenticationEnabled": "true"}, "warn", "every user may do everything"),
+        ({"authenticationEnabled": "true", "authorizationEnabled": "true"}, "warn", "can be read and sent again"),
+        (
+            {"authenticationEnabled": "true", "authorizationEnabled": "true", "tls.server.mode": "enforcing"},
+            "ok",
+            "signed, permitted and encrypted",
+        ),
+    ],
+)
+def test_the_doctor_says_who_may_talk_to_the_broker(texts: dict[str, str], state: str, found: str) -> None:
+    (finding,) = checkup.access(texts)
+    assert (finding.state, found in finding.found) == (state, True)
+    assert bool(finding.fix) == (state != "ok")
 
 
 # Store

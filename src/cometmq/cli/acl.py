@@ -182,6 +182,9 @@ async def _explain(options: argparse.Namespace) -> int:
     async with administration(options) as admin:
         user = await admin.describe_user(options.user)
         access = await admin.describe_access(options.user)
+    if user.differs or access.differs:
+        others = output.joined(sorted({*user.differs, *access.differs}))
+        output.note(f"{others} know {user.name} otherwise: this is what {user.brokers[0]} decides")
     acl = _acl_of(access)
     if not user.is_enabled:
         return _answer(options, need, "refused", f"{user.name} is disabled: cometmq user enable {user.name}", [])

@@ -91,6 +91,7 @@ def examine(subject: Subject) -> list[Finding]:
         lambda: checkup.flush_speed(subject.data),
         lambda: checkup.ports(subject.ports),
         lambda: checkup.broker_settings(subject.settings),
+        lambda: checkup.access(subject.settings),
         checkup.clock,
     )
     findings: list[Finding] = []

@@ -155,6 +155,28 @@ def broker_settings(texts: dict[str, str]) -> list[Finding]:
     return [Finding("ok", "settings", f"{len(texts)} keys, all understood")]
 
 
+def access(texts: dict[str, str]) -> list[Finding]:
+    """Who may talk to a broker with these settings, and may anybody listen."""
+    if not texts:
+        return []
+    from cometmq.auth.sources import parse_address
+    from cometmq.broker.admin import settings as live
+
+    config = live.load(dict(texts)).config
+    bound = parse_address(config.bind_address)
+    if not config.authentication_enabled:
+        if bound is not None and bound.is_loopback:
+            return [Finding("ok", "access", f"open to all on {config.bind_address}, which is this machine only")]
+        fix = "authenticationEnabled=true and authorizationEnabled=true (docs/security.md), or bindAddress=127.0.0.1"
+        return [Finding("warn", "access", f"whoever reaches {config.bind_address} may do anything", fix)]
+    if not config.authorization_enabled:
+        return [Finding("warn", "access", "every user may do everything", "authorizationEnabled=true")]
+    if config.tls_mode != "enforcing":
+        fix = "tls.server.mode=enforcing, with a certificate (cometmq tls init)"
+        return [Finding("warn", "access", "requests are signed, but can be read and sent again on the way", fix)]
+    return [Finding("ok", "access", "requests are signed, permitted and encrypted")]
+
+
 def _own_paths(texts: dict[str, str]) -> set[str]:
     """Keys that are not shown while they have no value, so that only a given value shows them."""
     from cometmq.broker.config import BrokerConfig
