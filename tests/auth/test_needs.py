@@ -70,6 +70,7 @@ def said(command: Command) -> list[tuple[str, list[str]]]:
     return [(need.resource, sorted(need.actions)) for need in needs]
 
 
+@pytest.mark.mission("AC-03")
 @pytest.mark.parametrize(
     "vector", [v for v in vectors("needs") if v["code"] in NEEDS], ids=lambda v: f"{v['name']}-{len(v['ext'])}"
 )
@@ -87,6 +88,7 @@ def test_a_request_needs_what_rocketmq_asks_for_or_more(vector: dict[str, Any]) 
         assert not theirs or (code, topic) in FOREIGN_RETRIES, "only ever more than RocketMQ asks for"
 
 
+@pytest.mark.mission("AC-03")
 def test_every_request_that_a_server_answers_has_a_row() -> None:
     served = {*CODES, *NAMESERVER_HANDLERS, Request.GET_ROUTEINFO_BY_TOPIC}
     assert served - NEEDS.keys() == set()

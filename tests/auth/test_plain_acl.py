@@ -20,6 +20,7 @@ def recorded() -> bytes:
     return text.encode()
 
 
+@pytest.mark.mission("AC-14")
 def test_the_recorded_file_becomes_the_recorded_users() -> None:
     found = read_files([("plain_acl.yml", recorded())])
     users = [found.users[name].info(with_password=True) for name in sorted(found.users, key=str.encode)]

@@ -32,6 +32,7 @@ def entry(row: dict[str, Any]) -> Entry:
     )
 
 
+@pytest.mark.mission("AC-02")
 @pytest.mark.parametrize("vector", vectors("decision"))
 def test_a_recorded_decision_is_made_again(vector: dict[str, Any]) -> None:
     kind, _, name = vector["resource"].partition(":")

@@ -9,6 +9,7 @@ from cometmq.wire.command import decode
 from tests.support.auth_vectors import vectors
 
 
+@pytest.mark.mission("AC-01")
 @pytest.mark.parametrize("vector", vectors("sign"), ids=lambda vector: vector["name"])
 def test_a_recorded_request_is_signed_and_verified(vector: dict[str, Any]) -> None:
     frame = bytes.fromhex(vector["frame_hex"])

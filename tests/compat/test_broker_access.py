@@ -99,6 +99,7 @@ def signing_admin(jars: None, tmp_path_factory: pytest.TempPathFactory) -> Itera
 # Who may what
 
 
+@pytest.mark.mission("AC-02")
 def test_rocketmq_lets_the_same_pass_where_it_asks_at_all(both: Both) -> None:
     address = both["java"].broker.address
     found = {kind: {name for name in asks_of(kind) if passes(address, kind, REQUESTS[name])} for kind in MAY}
@@ -155,6 +156,7 @@ CLIENTS: Final = {
 }
 
 
+@pytest.mark.mission("AC-07")
 @pytest.mark.parametrize("name", list(MAKES))
 def test_java_clients_see_the_same_answers(both: Both, java: JavaShell, name: str) -> None:
     namesrv = both[name].namesrv.address
@@ -166,6 +168,7 @@ def test_java_clients_see_the_same_answers(both: Both, java: JavaShell, name: st
     assert found == CLIENTS
 
 
+@pytest.mark.mission("AC-07")
 @pytest.mark.parametrize("name", list(MAKES))
 def test_clients_in_other_languages_sign_too(both: Both, foreign: ForeignClient, name: str) -> None:
     namesrv = both[name].namesrv.address
@@ -182,6 +185,7 @@ def test_clients_in_other_languages_sign_too(both: Both, foreign: ForeignClient,
             refused.send(namesrv, topic, "three")
 
 
+@pytest.mark.mission("AC-09")
 def test_java_clients_speak_tls(jars: None, java: JavaShell, tmp_path: Path) -> None:
     certificate, key = pair("server").write(tmp_path, "server")
     texts: dict[str, object] = {
@@ -216,6 +220,7 @@ STRANGER: Final[dict[str, object]] = {
 
 
 # RocketMQ's replica asks for tables after a minute.
+@pytest.mark.mission("AC-08")
 @pytest.mark.parametrize(
     ("makes", "known"),
     [
@@ -293,12 +298,14 @@ LIVES: Final[list[tuple[str, ...]]] = [
 ]
 
 
+@pytest.mark.mission("AC-04")
 def test_mqadmin_says_the_same_of_both(both: Both, signing_admin: MqAdmin) -> None:
     for words in LIVES:
         java, comet = (said(signing_admin, *words, "-b", both[name].broker.address) for name in ("java", "comet"))
         assert comet == java, words
 
 
+@pytest.mark.mission("AC-04")
 def test_mqadmin_copies_users_and_policies_between_the_makes(both: Both, signing_admin: MqAdmin) -> None:
     for source, target in (("java", "comet"), ("comet", "java")):
         here, there = both[source].broker.address, both[target].broker.address
@@ -313,6 +320,7 @@ def test_mqadmin_copies_users_and_policies_between_the_makes(both: Both, signing
             )
 
 
+@pytest.mark.mission("AC-04")
 def test_mqadmin_without_keys_is_refused(both: Both, mqadmin: MqAdmin) -> None:
     for words in (("listUser",), ("brokerStatus",), ("updateTopic", "-t", "fresh")):
         lines = said(mqadmin, *words, "-b", both["comet"].broker.address)

@@ -57,6 +57,7 @@ BODIES = [
 ]
 
 
+@pytest.mark.mission("AC-10")
 @pytest.mark.repeated
 def test_fuzzed_requests_at_a_closed_broker_are_refused_or_served(tmp_path: Path) -> None:
     logging.disable(logging.CRITICAL)

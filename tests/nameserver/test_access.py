@@ -46,6 +46,7 @@ class Servers(SignedPeer):
     name = "servers"
 
 
+@pytest.mark.mission("AC-13")
 async def test_users_look_servers_change_and_nobody_else_does_either(tmp_path: Path) -> None:
     write_users(tmp_path / "users.json", [User("alice", "password of alice")])
     async with (
@@ -67,6 +68,7 @@ async def test_users_look_servers_change_and_nobody_else_does_either(tmp_path: P
         assert (await alice.call(request(Request.GET_KV_CONFIG, {"namespace": "n", "key": "k"}))).ext["value"] == "v"
 
 
+@pytest.mark.mission("AC-13")
 async def test_brokers_register_with_their_credentials_only(tmp_path: Path) -> None:
     async with nameserver(tmp_path, **SECURED, authenticationWhitelist="105") as names:
         where = {"namesrvAddr": names.address}
@@ -80,6 +82,7 @@ async def test_brokers_register_with_their_credentials_only(tmp_path: Path) -> N
                 assert (await peer.call(request(Request.GET_ROUTEINFO_BY_TOPIC, {"topic": "U"}))).code == 17
 
 
+@pytest.mark.mission("AC-06")
 async def test_without_a_user_it_does_not_start(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="initAuthenticationUser"):
         async with nameserver(tmp_path, authenticationEnabled="true"):

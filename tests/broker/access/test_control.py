@@ -39,6 +39,7 @@ from tests.support.net import RawPeer, until
 NO_RIGHT = "User:alice has no permission to access {} from 127.0.0.1, {}"
 
 
+@pytest.mark.mission("AC-01")
 @pytest.mark.parametrize("fast", [False, True])
 async def test_who_does_not_sign_or_signs_wrongly_is_refused_at_both_ports(tmp_path: Path, fast: bool) -> None:
     async with running_broker(tmp_path, **SECURED) as broker, signed_peer(broker) as root:
@@ -67,6 +68,7 @@ async def test_who_does_not_sign_or_signs_wrongly_is_refused_at_both_ports(tmp_p
         assert stored(broker, "T") == []
 
 
+@pytest.mark.mission("AC-01")
 async def test_a_refused_one_way_request_is_not_executed(tmp_path: Path) -> None:
     async with running_broker(tmp_path, **SECURED) as broker, Peer.of(broker) as nobody, signed_peer(broker) as root:
         add_topic(broker, "T")
@@ -76,6 +78,7 @@ async def test_a_refused_one_way_request_is_not_executed(tmp_path: Path) -> None
         assert (await root.send("T")).code == 0
 
 
+@pytest.mark.mission("AC-01")
 async def test_a_change_after_signing_breaks_the_signature(tmp_path: Path) -> None:
     async with running_broker(tmp_path, **SECURED) as broker, RawPeer.connected(broker.port) as peer:
         add_topic(broker, "T")
@@ -87,6 +90,7 @@ async def test_a_change_after_signing_breaks_the_signature(tmp_path: Path) -> No
         assert (refused.code, refused.remark) == (16, "check signature failed.")
 
 
+@pytest.mark.mission("AC-02")
 async def test_a_user_may_what_its_policies_say_until_they_change(tmp_path: Path) -> None:
     async with running_broker(tmp_path, **SECURED) as broker, signed_peer(broker) as root:
         for name in ("orders", "bills"):
@@ -137,6 +141,7 @@ async def test_a_broker_without_access_control_asks_nobody_and_makes_no_files(tm
     assert not (tmp_path / "store" / "config" / "users.json").exists()
 
 
+@pytest.mark.mission("AC-05")
 async def test_users_and_policies_are_there_after_a_restart_in_files_of_their_own(tmp_path: Path) -> None:
     async with running_broker(tmp_path, **SECURED, **SIGNING) as broker, signed_peer(broker) as root:
         await add_user(root, "alice", allow("Topic:orders", "Pub", sources=["10.0.0.0/8"]))
@@ -157,6 +162,7 @@ def half_configured(**texts: object) -> dict[str, object]:
     return {"authenticationEnabled": True, "initAuthenticationUser": SECURED["initAuthenticationUser"], **texts}
 
 
+@pytest.mark.mission("AC-06")
 @pytest.mark.parametrize(
     ("texts", "named"),
     [
@@ -176,6 +182,7 @@ async def test_a_half_configured_broker_does_not_start(tmp_path: Path, texts: di
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.mission("AC-06")
 async def test_what_is_open_is_said_at_the_start(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "store" / "config" / "users").mkdir(parents=True)
     (tmp_path / "store" / "config" / "users" / "CURRENT").touch()
@@ -197,6 +204,7 @@ async def test_policies_without_a_user_are_dropped(tmp_path: Path) -> None:
         assert broker.access.acls.table == {}
 
 
+@pytest.mark.mission("AC-01")
 async def test_wrong_signatures_are_answered_late_and_right_ones_at_once(tmp_path: Path) -> None:
     clock = ManualClock()
     async with running_broker(tmp_path, clock, **SECURED) as broker, signed_peer(broker) as root:
@@ -230,6 +238,7 @@ async def test_the_audit_log_can_have_a_file_of_its_own(tmp_path: Path, caplog: 
         await Broker(broker_settings(tmp_path, **SECURED, authAuditLogPath=tmp_path)).start()
 
 
+@pytest.mark.mission("AC-01")
 async def test_only_a_trusted_proxy_says_where_a_caller_comes_from(tmp_path: Path) -> None:
     for trusted, code in (("127.0.0.1", 0), ("", 16), ("10.0.0.0/8", 16)):
         texts = {**SECURED, "proxyProtocolTrustedAddresses": trusted}

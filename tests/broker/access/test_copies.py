@@ -30,6 +30,7 @@ async def replica_of(master: Broker, directory: Path, **texts: object) -> AsyncI
         yield broker
 
 
+@pytest.mark.mission("AC-08")
 async def test_a_replica_takes_over_users_and_policies_and_keeps_them(tmp_path: Path) -> None:
     async with running_broker(tmp_path / "m", **SECURED, **SIGNING) as master, signed_peer(master) as root:
         await add_user(root, "alice", allow("Topic:orders", "Pub", sources=["127.0.0.0/8"]), deny("Topic:b*", "All"))
@@ -45,6 +46,7 @@ async def test_a_replica_takes_over_users_and_policies_and_keeps_them(tmp_path: 
         assert "alice" in copy.access.acls.table
 
 
+@pytest.mark.mission("AC-08")
 async def test_a_replica_with_other_credentials_gets_nothing(tmp_path: Path) -> None:
     async with running_broker(tmp_path / "m", **SECURED, **SIGNING) as master, signed_peer(master) as root:
         await root.send("TopicA")

@@ -7,6 +7,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 from cometmq.broker.server import Broker
 from cometmq.wire.codes import Request
 from cometmq.wire.hashing import java_string_hash
@@ -40,6 +42,7 @@ async def scene(directory: Path) -> AsyncIterator[Scene]:
             yield Scene(broker, root, alice, decode_offset_id(sent.ext["msgId"]).physical_offset)
 
 
+@pytest.mark.mission("AC-03")
 async def test_viewing_by_offset_needs_the_topic_that_is_found(tmp_path: Path) -> None:
     async with scene(tmp_path) as it:
         for ext in ({}, {"topic": "mine"}):
@@ -49,6 +52,7 @@ async def test_viewing_by_offset_needs_the_topic_that_is_found(tmp_path: Path) -
         assert b"secret" in (await it.root.call(Request.VIEW_MESSAGE_BY_ID, offset=it.place)).body
 
 
+@pytest.mark.mission("AC-03")
 async def test_sending_back_needs_the_topic_of_the_message(tmp_path: Path) -> None:
     async with scene(tmp_path) as it:
         fields = {"offset": it.place, "group": "g", "delayLevel": 0, "originTopic": "mine", "maxReconsumeTimes": 16}
@@ -58,6 +62,7 @@ async def test_sending_back_needs_the_topic_of_the_message(tmp_path: Path) -> No
         assert stored(it.broker, "%RETRY%g") == []
 
 
+@pytest.mark.mission("AC-03")
 async def test_a_transaction_is_ended_by_who_may_publish_its_message(tmp_path: Path) -> None:
     async with scene(tmp_path) as it:
         properties = {"TRAN_MSG": "true", "PGROUP": "producers", "UNIQ_KEY": "1"}
@@ -81,6 +86,7 @@ async def test_a_transaction_is_ended_by_who_may_publish_its_message(tmp_path: P
         assert len(stored(it.broker, "theirs")) == before + 1
 
 
+@pytest.mark.mission("AC-03")
 async def test_a_key_with_the_hash_of_another_topics_finds_nothing_of_it(tmp_path: Path) -> None:
     async with scene(tmp_path) as it:
         it.broker.store.dispatch_now()

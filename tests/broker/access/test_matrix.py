@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from cometmq.wire.command import Command, request
 from tests.support.access import SECURED
 from tests.support.access_matrix import MAY, REQUESTS, Ask, asks_of, is_refused, preparing, signed
@@ -20,6 +22,7 @@ async def call(peer: RawPeer, kind: str, ask: Ask) -> Command:
     return answer
 
 
+@pytest.mark.mission("AC-02")
 async def test_everybody_may_what_the_table_says_and_nothing_else(tmp_path: Path) -> None:
     async with running_broker(tmp_path, **SECURED) as broker, RawPeer.connected(broker.port) as peer:
         for ask in preparing():

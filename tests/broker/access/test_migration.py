@@ -33,6 +33,7 @@ def home_with(directory: Path) -> Path:
     return directory
 
 
+@pytest.mark.mission("AC-14")
 async def test_accounts_become_users_and_what_is_there_stays(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     texts = {**SECURED, "migrateAuthFromV1Enabled": True, "rocketmqHome": home_with(tmp_path / "home")}
     async with running_broker(tmp_path, **texts) as broker:
@@ -70,6 +71,7 @@ async def test_without_files_to_take_over_the_broker_does_not_start(
         await Broker(broker_settings(tmp_path, **texts)).start()
 
 
+@pytest.mark.mission("AC-14")
 async def test_acl_enable_with_migration_starts_if_authentication_is_on(tmp_path: Path) -> None:
     texts = {"aclEnable": True, "migrateAuthFromV1Enabled": True, "rocketmqHome": home_with(tmp_path / "home")}
     with pytest.raises(ConfigError, match="authenticationEnabled=true"):

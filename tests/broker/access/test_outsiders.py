@@ -93,6 +93,7 @@ def asks(body: bytes) -> Iterator[Command]:
             yield request(code, dict(ext), body)
 
 
+@pytest.mark.mission("AC-10")
 @pytest.mark.parametrize("body", BODIES)
 async def test_no_request_code_lets_anybody_in_at_any_port(tmp_path: Path, body: bytes) -> None:
     async with closed_cluster(tmp_path) as it:
@@ -111,6 +112,7 @@ async def test_no_request_code_lets_anybody_in_at_any_port(tmp_path: Path, body:
         assert [message.body for message in stored(it.broker, "T")] == [b"secret"]
 
 
+@pytest.mark.mission("AC-10")
 async def test_the_port_of_replicas_is_closed(tmp_path: Path) -> None:
     async with closed_cluster(tmp_path) as it:
         reader, writer = await asyncio.open_connection("127.0.0.1", ha_port_of(it.broker.store.options, it.broker.port))

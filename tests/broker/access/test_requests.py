@@ -35,6 +35,7 @@ def acl(*entries: PolicyEntry, subject: str | None = "User:alice") -> bytes:
     return AclInfo(subject=subject, policies=[AclPolicy(entries=list(entries), policy_type="Custom")]).encode()
 
 
+@pytest.mark.mission("AC-04")
 async def test_a_user_lives(tmp_path: Path) -> None:
     async with running_broker(tmp_path, **SECURED) as broker, signed_peer(broker) as root:
         await add_user(root, "alice", allow("Topic:orders", "Pub", "Sub", sources=["10.0.0.0/8"]))
@@ -91,6 +92,7 @@ async def test_policies_are_merged_by_resource_and_deleted_one_by_one(tmp_path: 
         assert (again.code, again.remark) == (16, "The acl is not exist.")
 
 
+@pytest.mark.mission("AC-04")
 @pytest.mark.parametrize(
     ("code", "body", "ext", "answer", "remark"),
     [
@@ -140,6 +142,7 @@ async def test_answers_are_rocketmqs(
         assert (broker.access.users.table, broker.access.acls.table) == (before, {})
 
 
+@pytest.mark.mission("AC-04")
 async def test_who_administers_the_cluster_makes_no_super_user_and_sees_no_password(tmp_path: Path) -> None:
     async with running_broker(tmp_path, **SECURED, **SIGNING) as broker, signed_peer(broker) as root:
         await add_user(root, "operator", allow("Cluster:*", "All"))
@@ -188,6 +191,7 @@ async def test_an_old_password_is_valid_for_the_overlap(tmp_path: Path) -> None:
             assert (await early.call(99_999)).code == 3
 
 
+@pytest.mark.mission("AC-04")
 async def test_changes_are_written_to_the_audit_log_with_who_made_them(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -10,6 +10,8 @@ import sys
 import tarfile
 from pathlib import Path
 
+import pytest
+
 from cometmq.auth.signer import Signer
 from cometmq.wire.codes import Request
 from tests.broker.processes import broker_process
@@ -39,6 +41,7 @@ def settings_file(home: Path) -> Path:
     return path
 
 
+@pytest.mark.mission("AC-11")
 async def test_no_password_leaves_the_files_of_its_owner(tmp_path: Path) -> None:
     conf = settings_file(tmp_path)
     with broker_process(tmp_path, "-c", str(conf), "--log-level", "debug") as process:
@@ -75,6 +78,7 @@ def modes_of_keepers(directory: Path) -> dict[str, int]:
     return {path.name: stat.S_IMODE(path.stat().st_mode) for path in keepers}
 
 
+@pytest.mark.mission("AC-11")
 def test_a_report_for_helpers_has_no_password(tmp_path: Path) -> None:
     conf, bundle = settings_file(tmp_path), tmp_path / "report.tar.gz"
     words = ("doctor", "--data", tmp_path, "-c", conf, "--bundle", bundle)
@@ -85,6 +89,7 @@ def test_a_report_for_helpers_has_no_password(tmp_path: Path) -> None:
     assert [name for name, text in texts.items() if MARKER.encode() in text] == []
 
 
+@pytest.mark.mission("AC-05")
 async def test_a_user_whose_creation_was_answered_survives_a_kill(tmp_path: Path) -> None:
     texts = {**SECURED, **SIGNING}
     with broker_process(tmp_path, **texts) as process:

@@ -39,6 +39,7 @@ async def is_served(port: int, **options: Any) -> bool:
         return False
 
 
+@pytest.mark.mission("AC-09")
 @pytest.mark.parametrize(
     ("mode", "plain", "tls"), [("disabled", True, False), ("permissive", True, True), ("enforcing", False, True)]
 )
@@ -51,6 +52,7 @@ async def test_the_mode_holds_at_both_ports(tmp_path: Path, mode: str, plain: bo
             assert await is_served(port, **secure(ClientTls(trust_path=str(tmp_path / "trust.pem")))) is tls
 
 
+@pytest.mark.mission("AC-09")
 @pytest.mark.parametrize(("need", "none", "foreign"), [("none", True, True), ("optional", True, False),
                                                        ("require", False, False)])  # fmt: skip
 async def test_client_certificates_are_asked_for_and_verified(
@@ -71,6 +73,7 @@ async def test_client_certificates_are_asked_for_and_verified(
             assert await is_served(broker.port, **secure(shown)) is served, (name, signed_by)
 
 
+@pytest.mark.mission("AC-09")
 async def test_a_new_certificate_serves_the_next_connection_and_open_ones_live_on(tmp_path: Path) -> None:
     clock = ManualClock()
     texts = {**files(tmp_path), "tls.server.mode": "enforcing"}
@@ -86,6 +89,7 @@ async def test_a_new_certificate_serves_the_next_connection_and_open_ones_live_o
             assert (await before.call(send_request("T"))).code == 0
 
 
+@pytest.mark.mission("AC-09")
 @pytest.mark.parametrize(
     ("texts", "named"),
     [
@@ -100,6 +104,7 @@ async def test_enforcing_without_a_certificate_does_not_start(
         await Broker(broker_settings(tmp_path, **{"tls.server.mode": "enforcing"}, **texts)).start()
 
 
+@pytest.mark.mission("AC-09")
 async def test_a_broker_registers_with_an_enforcing_name_server_that_it_trusts(tmp_path: Path) -> None:
     own = files(tmp_path)
     texts = {key.replace(".", "_"): str(value) for key, value in own.items()}

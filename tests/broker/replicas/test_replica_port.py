@@ -27,6 +27,7 @@ def port_of(broker: Broker) -> int:
     return ha_port_of(broker.store.options, broker.port)
 
 
+@pytest.mark.mission("AC-12")
 @pytest.mark.parametrize(("allowed", "served"), [("", True), ("127.0.0.0/8, ::1", True), ("10.0.0.1", False)])
 async def test_only_listed_addresses_may_copy_the_log(tmp_path: Path, allowed: str, served: bool) -> None:
     async with running_broker(tmp_path, **SECURED, haAllowedAddresses=allowed) as broker, signed_peer(broker) as root:
@@ -105,6 +106,7 @@ class Line:
         await answering
 
 
+@pytest.mark.mission("AC-12")
 @pytest.mark.parametrize("mode", ["permissive", "enforcing"])
 async def test_replicas_of_this_make_copy_the_log_over_tls(tmp_path: Path, mode: str) -> None:
     own = files(tmp_path)
@@ -120,6 +122,7 @@ async def test_replicas_of_this_make_copy_the_log_over_tls(tmp_path: Path, mode:
                 assert b"secret" not in line.came
 
 
+@pytest.mark.mission("AC-12")
 @pytest.mark.parametrize(("mode", "served"), [("disabled", True), ("permissive", True), ("enforcing", False)])
 async def test_a_plain_replica_is_refused_where_tls_is_enforced(tmp_path: Path, mode: str, served: bool) -> None:
     async with running_broker(tmp_path, **files(tmp_path), **{"tls.ha.mode": mode}) as master, Peer.of(master) as peer:
