@@ -120,8 +120,10 @@ def test_the_program_of_the_readme_sends_and_receives(comet: Comet, cluster: Syn
 def test_the_readme_maps_every_folder() -> None:
     text = (DOCS.parent / "README.md").read_text(encoding="utf-8")
     source = DOCS.parent / "src" / "cometmq"
-    folders = {path.name for path in source.iterdir() if (path / "__init__.py").exists()}
-    assert folders <= set(re.findall(r"^  (\w+)/", text, re.MULTILINE))
+    packages = {path.parent for path in source.rglob("__init__.py")} - {source}
+    top = {path.name for path in packages if path.parent == source}
+    assert top <= set(re.findall(r"^  (\w+)/", text, re.MULTILINE))
+    assert {path.name for path in packages} <= set(re.findall(r"(\w+)/", text))
     assert all((DOCS.parent / name).is_dir() for name in re.findall(r"^(\w+)/", text, re.MULTILINE))
 
 
