@@ -46,6 +46,8 @@ HOT_MODULES: tuple[str, ...] = (
     "src/cometmq/net/calls.py",
     "src/cometmq/net/connection.py",
     "src/cometmq/net/dispatch.py",
+    "src/cometmq/net/family.py",
+    "src/cometmq/net/peer.py",
     "src/cometmq/net/endpoint.py",
     "src/cometmq/net/intake.py",
     "src/cometmq/net/output.py",

@@ -103,7 +103,7 @@ async def measure(options: argparse.Namespace) -> None:
         broker = Broker(settings.load(texts))
         await broker.start()
         await asyncio.sleep(2.5)  # the first rounds of delays and timers, which look at more than later ones, are over
-        connection = Connection(broker.server.endpoint, True)
+        connection = Connection(broker.server.endpoint, broker.server.dispatcher, True)
         transport = CountingTransport()
         connection.connection_made(transport)
         await feed(connection, chunks([send_frame(n, b"x" * options.body) for n in range(2_000)], options.chunk))

@@ -60,7 +60,7 @@ class Scene:
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
         self.transport = KeepingTransport()
-        self.connection = Connection(broker.server.endpoint, True)
+        self.connection = Connection(broker.server.endpoint, broker.server.dispatcher, True)
         self.connection.connection_made(self.transport)
         self.number = 0
 

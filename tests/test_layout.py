@@ -19,6 +19,8 @@ from pathlib import Path
 
 import pytest
 
+from scripts.shape import largest_cycle
+
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src"
 MODULES = sorted(SOURCE.rglob("*.py"))
@@ -42,6 +44,7 @@ FORBIDDEN_IN_WIRE = {"asyncio", "os", "time", "logging"}
 # datetime itself is a value; these of its methods read the clock.
 CLOCK_READS = {"now", "utcnow", "today"}
 LINES_MAX = 600
+CYCLE_MAX = 4
 
 
 def module_name(path: Path) -> str:
@@ -148,6 +151,12 @@ def test_rooms_of_the_broker_meet_in_the_assembly_only(module: str) -> None:
 def test_the_broker_is_put_together_of_few_things() -> None:
     used = {name for name in imports(KNOWN["cometmq.broker.server"]) if name in KNOWN}
     assert len(used) < ASSEMBLED_MAX, f"{len(used)} modules: does it do what a room should?"
+
+
+def test_few_modules_need_each_other() -> None:
+    """Imports for types count too."""
+    cycle = largest_cycle({name: set(imports(path)) & KNOWN.keys() - {name} for name, path in KNOWN.items()})
+    assert len(cycle) <= CYCLE_MAX, f"cut one of these: {cycle}"
 
 
 WIRE_MODULES = [name for name in KNOWN if package_of(name) == "wire"]

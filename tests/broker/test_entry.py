@@ -32,5 +32,5 @@ async def test_a_broker_serves_the_tables_of_all_rooms_and_pulls_at_one_port(tmp
     assert sum(len(module.HANDLERS) for module in MODULES) == len(CODES)
     async with running_broker(tmp_path) as running:
         assert running.broker.rooms.handlers.keys() == CODES
-        assert Request.PULL_MESSAGE in running.broker.server.endpoint.dispatcher.routes
-        assert Request.PULL_MESSAGE not in running.broker.fast_server.endpoint.dispatcher.routes
+        assert Request.PULL_MESSAGE in running.broker.server.dispatcher.routes
+        assert Request.PULL_MESSAGE not in running.broker.fast_server.dispatcher.routes

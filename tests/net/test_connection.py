@@ -137,7 +137,7 @@ class FakeTransport:
 async def test_trouble_is_reported_once_however_it_goes_on() -> None:
     events = Events()
     async with serving(events=events) as server:
-        connection = Connection(server.endpoint, True)
+        connection = Connection(server.endpoint, server.dispatcher, True)
         connection.connection_made(FakeTransport())
         connection.data_received(MALFORMED["negative length"])
         connection.data_received(b"more of it")

@@ -17,7 +17,7 @@ class DirectPeer:
         self.is_paused = False
         self._port = port
         self._splitter = FrameSplitter()
-        self.connection = Connection(server.endpoint, True)
+        self.connection = Connection(server.endpoint, server.dispatcher, True)
         self.connection.connection_made(self)
 
     def feed(self, data: bytes) -> None:

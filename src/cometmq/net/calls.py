@@ -17,14 +17,12 @@ import heapq
 import logging
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from cometmq.clock import Clock, Timer
 from cometmq.errors import CallError, CallTimeout, ConnectFailed, TooManyCalls
+from cometmq.net.peer import Peer
 from cometmq.wire.command import Command
-
-if TYPE_CHECKING:
-    from cometmq.net.connection import Connection
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +64,7 @@ class Call:
         self.state: int = DIALING
         self.has_permit: bool = False
         self.opaque: int = 0
-        self.connection: Connection | None = None
+        self.connection: Peer | None = None
         self.future: asyncio.Future[Command] | None = future
         self.callback: Callback | None = callback
 
@@ -153,7 +151,7 @@ class Calls:
         calls[call] = None
         return call
 
-    def admit(self, call: Call, connection: "Connection") -> None:
+    def admit(self, call: Call, connection: Peer) -> None:
         """Send the call on `connection`, at once or as soon as there is a permit."""
         call.connection = connection
         permits = self.oneway if call.oneway else self.twoway
@@ -206,7 +204,7 @@ class Calls:
             permits.release()
         return True
 
-    def end_waiting(self, connection: "Connection", error: CallError) -> None:
+    def end_waiting(self, connection: Peer, error: CallError) -> None:
         """End the calls that wait for a permit to be sent on a connection that is gone."""
         for permits in (self.twoway, self.oneway):
             if permits.waiting:

@@ -30,6 +30,7 @@ from cometmq.net.connection import Connection
 from cometmq.net.dispatch import Dispatcher, Hook
 from cometmq.net.endpoint import Endpoint
 from cometmq.net.limits import CLIENT_LIMITS, Limits
+from cometmq.net.peer import Peer
 from cometmq.net.server import close_all, listen_to
 from cometmq.net.tls import ClientTls, TlsSession, client_context
 from cometmq.wire.codes import Response
@@ -56,8 +57,8 @@ class Client:
         close_on_timeout: bool = True,
     ) -> None:
         clock = clock if clock is not None else SystemClock()
-        dispatcher = dispatcher if dispatcher is not None else Dispatcher()
-        self._endpoint = Endpoint(limits, clock, dispatcher, hooks, None)
+        self._dispatcher = dispatcher if dispatcher is not None else Dispatcher()
+        self._endpoint = Endpoint(limits, clock, hooks, None)
         listen_to(self._endpoint, events)
         self._context: ssl.SSLContext | None = client_context(tls) if tls is not None else None
         self._server_name: str | None = tls.server_name if tls is not None else None
@@ -193,7 +194,7 @@ class Client:
         host = host.strip("[]")
         loop = asyncio.get_running_loop()
         tls = self._session(host) if self._context is not None else None
-        connection = Connection(self._endpoint, False, tls)
+        connection = Connection(self._endpoint, self._dispatcher, False, tls)
         connection.opened = loop.create_future()
         try:
             await loop.create_connection(lambda: cast(asyncio.Protocol, connection), host, int(port))
@@ -220,9 +221,10 @@ class Client:
             else:
                 calls.admit(call, self._connections[address])
 
-    def _retire(self, address: str, connection: Connection | None) -> None:
+    def _retire(self, address: str, peer: Peer | None) -> None:
         """The peer behind a connection is going: use another one from now on."""
-        if connection is not None and self._connections.get(address) is connection:
+        connection = self._connections.get(address)
+        if connection is not None and connection is peer:
             logger.info("leave connection peer=%s reason=go away", address)
             del self._connections[address]
             connection.close_when_answered()

@@ -26,10 +26,12 @@ from typing import Any, Final, Optional
 
 from cometmq.errors import ConnectFailed, ConnectionLost, SendFailed, TooManyCalls, WireError
 from cometmq.net.calls import SENT, Call
-from cometmq.net.dispatch import Family
+from cometmq.net.dispatch import Dispatcher
 from cometmq.net.endpoint import Endpoint
+from cometmq.net.family import Family
 from cometmq.net.intake import Intake
-from cometmq.net.output import JOIN_BYTES_MAX, Output
+from cometmq.net.output import JOIN_BYTES_MAX
+from cometmq.net.peer import Peer
 from cometmq.net.serving import answer_to, serve
 from cometmq.net.shares import relieve
 from cometmq.net.tls import TlsSession
@@ -50,30 +52,30 @@ TURN: Final = 32
 COPY_BYTES_MAX: Final = 32_768
 
 
-class Connection:
-    """`peer` and `local` are the socket's (host, port); `peer_text` is what a PROXY header said, if there was one.
+class Connection(Peer):
+    """`local` is the socket's own (host, port).
 
     `source` is the address that access control goes by: the socket's, unless that is a trusted proxy.
     """
 
     __slots__ = (
-        "endpoint", "accepted", "peer", "peer_text", "source", "local", "form", "opened", "intake", "output", "serving",
+        "endpoint", "dispatcher", "accepted", "source", "local", "form", "opened", "serving",
         "_transport", "_entered", "_ready", "_held_back", "_backlog", "_attributes", "_corked", "_scheduled",
-        "_unfed", "kept_bytes", "requests", "_counted_bytes", "_calls", "_oneway_held", "_retiring",
+        "_unfed", "kept_bytes", "_counted_bytes", "_calls", "_oneway_held", "_retiring",
         "_heard", "_seen_bytes", "_quiet_since_s", "_opening_since_s", "_closing_since_s", "_reported",
     )  # fmt: skip
 
-    def __init__(self, endpoint: Endpoint, accepted: bool, tls: TlsSession | None = None) -> None:
+    def __init__(
+        self, endpoint: Endpoint, dispatcher: Dispatcher, accepted: bool, tls: TlsSession | None = None
+    ) -> None:
+        super().__init__(Intake(endpoint.frame_bytes_max, accepted, endpoint.tls, tls))
         self.endpoint: Endpoint = endpoint
+        self.dispatcher: Dispatcher = dispatcher
         self.accepted: bool = accepted
-        self.peer: tuple[str, int] = ("?", 0)
-        self.peer_text: str = "?"
         self.source: str = "?"
         self.local: tuple[str, int] = ("?", 0)
         self.form: int = JSON
         self.opened: asyncio.Future[None] | None = None
-        self.intake: Intake = Intake(endpoint.frame_bytes_max, accepted, endpoint.tls, tls)
-        self.output: Output = Output()
         self.serving: Command | None = None  # the request whose handler is running
 
         self._transport: Any = None
@@ -88,7 +90,6 @@ class Connection:
         self._unfed: bytes | None = None  # what was read when the turn of the loop was over
         self.kept_bytes: int = 0  # set by a handler that keeps a request: how much of it besides body and fields
         self._counted_bytes: int = 0
-        self.requests: Waiting | None = None  # that are accepted and not answered
         self._calls: dict[int, Call] | None = None
         self._oneway_held: int = 0
         self._retiring: bool = False
@@ -189,7 +190,6 @@ class Connection:
             self._transport.close()
 
     def cut(self, reason: str) -> None:
-        """Close at once; unsent output is lost."""
         self._end()
         if self._transport is not None:
             self.endpoint.log_cut.warning("cut connection peer=%s reason=%s", self.peer_text, reason)
@@ -431,7 +431,6 @@ class Connection:
         self.endpoint.turns.wait(self)
 
     def take_turn(self) -> None:
-        """It was in line, and now it is next."""
         if self._held_back & CLOSED or not self._held_back & TURN:
             return
         self._held_back &= ~TURN
@@ -444,7 +443,6 @@ class Connection:
     # Pausing
 
     def feed_again(self) -> None:
-        """All connections together hold less again."""
         self._go_on_without(TOTAL)
 
     def _pause(self, reason: int) -> None:
@@ -471,7 +469,6 @@ class Connection:
     # Calls to the peer
 
     def begin(self, call: Call) -> None:
-        """Write a call that has its permit."""
         calls = self.endpoint.calls
         if self._held_back & CLOSED:
             calls.end(call, None, SendFailed(f"connection to {self.peer_text} is closed"))
@@ -571,7 +568,6 @@ class Connection:
         self._lose_calls()
 
     def sweep(self, now_s: float) -> None:
-        """Close what is idle, cut what is slow."""
         limits = self.endpoint.limits
         if self._heard or self.output.written_bytes != self._seen_bytes:
             self._heard = False

@@ -1,4 +1,4 @@
-"""What all connections of one server or client share: the table of handlers, budgets, calls, and one sweep.
+"""What all connections of one server or client share: budgets, calls, and one sweep.
 
 Nothing here happens per message. A connection counts what it holds of three budgets (incomplete frames, requests in
 flight, unsent output); whoever crosses one pays at once, as `limits` says. Everything about time is seen by the sweep,
@@ -8,39 +8,37 @@ one timer that looks at every connection each `sweep_s` and runs only while ther
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
 
 from cometmq.clock import Clock, Timer
 from cometmq.net.calls import Calls
-from cometmq.net.dispatch import Dispatcher, Family, Guard, Hook
+from cometmq.net.family import Family, Guard, Hook
 from cometmq.net.limits import Limits
+from cometmq.net.peer import Peer
 from cometmq.net.shares import make_room_for_connection
 from cometmq.net.tls import ServerTls
 from cometmq.net.turns import Turns
+from cometmq.net.waiting import Budget
 from cometmq.rate_limited_log import ThinnedLog
 from cometmq.wire.command import Command
 
-if TYPE_CHECKING:
-    from cometmq.net.connection import Connection
-
 logger = logging.getLogger(__name__)
 
-Event = Callable[["Connection"], object]
-ErrorEvent = Callable[["Connection", BaseException], object]
+Event = Callable[[Peer], object]
+ErrorEvent = Callable[[Peer, BaseException], object]
 
 
-class Endpoint:
+class Endpoint(Budget):
     """Bounds are copied out of `limits`: compiled code reads them as plain fields."""
 
     def __init__(
-        self, limits: Limits, clock: Clock, dispatcher: Dispatcher, hooks: Iterable[Hook], tls: ServerTls | None
+        self, limits: Limits, clock: Clock, hooks: Iterable[Hook], tls: ServerTls | None
     ) -> None:
+        super().__init__()
         self.limits: Limits = limits
         self.frame_bytes_max: int = limits.frame_bytes_max
         self.inflight_bytes_max: int = limits.inflight_bytes_max
         self.inflight_bytes_total_max: int = limits.inflight_bytes_total_max
         self.clock: Clock = clock
-        self.dispatcher: Dispatcher = dispatcher
         self.tls: ServerTls | None = tls
         self.guard: Guard | None = None
         self.is_trusted_proxy: Callable[[str], bool] | None = None
@@ -50,15 +48,13 @@ class Endpoint:
             self.add_hook(hook)
         self.calls: Calls = Calls(clock, limits.calls_max, limits.oneway_max, limits.calls_waiting_max)
         self.loop: asyncio.AbstractEventLoop | None = None
-        self.connections: dict[Connection, None] = {}
+        self.connections: dict[Peer, None] = {}
         self.connections_of: dict[str, int] = {}
         self.turns: Turns = Turns(self)
         self.turn_until_s: float = 0.0
         self.tasks: set[asyncio.Future[Command | None]] = set()
 
-        self.waiting: int = 0
         self.partial_bytes: int = 0
-        self.inflight_bytes: int = 0
         self.output_bytes: int = 0
         self.leaving: bool = False
         self.closed: bool = False
@@ -78,8 +74,8 @@ class Endpoint:
         self.log_stray: ThinnedLog = ThinnedLog(logger, clock)
 
         self._sweep_timer: Timer | None = None
-        self._starved: dict[Connection, None] = {}
-        self._unflushed: list[Connection] = []
+        self._starved: dict[Peer, None] = {}
+        self._unflushed: list[Peer] = []
 
     def add_hook(self, hook: Hook) -> None:
         """Each hook counts once, however often it is offered."""
@@ -96,7 +92,7 @@ class Endpoint:
 
     # Connections come and go
 
-    def enter(self, connection: "Connection") -> bool:
+    def enter(self, connection: Peer) -> bool:
         """False if there is no room for another connection."""
         if self.closed:
             return False
@@ -113,7 +109,7 @@ class Endpoint:
             self._sweep_timer = self.clock.call_later(self.limits.sweep_s, self._sweep)
         return True
 
-    def leave(self, connection: "Connection") -> None:
+    def leave(self, connection: Peer) -> None:
         if connection in self.connections:
             del self.connections[connection]
             left = self.connections_of[connection.peer[0]] - 1
@@ -125,14 +121,14 @@ class Endpoint:
         if self.emptied is not None and not self.connections:
             self.emptied.set()
 
-    def tell(self, event: Event | None, connection: "Connection") -> None:
+    def tell(self, event: Event | None, connection: Peer) -> None:
         if event is not None:
             try:
                 event(connection)
             except Exception:
                 logger.exception("fail event peer=%s", connection.peer_text)
 
-    def tell_error(self, connection: "Connection", error: BaseException) -> None:
+    def tell_error(self, connection: Peer, error: BaseException) -> None:
         if self.on_exception is not None:
             try:
                 self.on_exception(connection, error)
@@ -140,11 +136,6 @@ class Endpoint:
                 logger.exception("fail event peer=%s", connection.peer_text)
 
     # Budgets
-
-    def hold(self, size_bytes: int) -> None:
-        """A request waits for its answer from now on."""
-        self.waiting += 1
-        self.inflight_bytes += size_bytes
 
     def release(self, size_bytes: int) -> None:
         self.waiting -= 1
@@ -157,7 +148,7 @@ class Endpoint:
         if self.answered is not None and self.waiting == 0:
             self.answered.set()
 
-    def starve(self, connection: "Connection") -> None:
+    def starve(self, connection: Peer) -> None:
         """Remember a connection whose reading paused because all connections together hold too much."""
         self._starved[connection] = None
 
@@ -187,7 +178,7 @@ class Endpoint:
             total += connection.output.blocked_bytes
         self.output_bytes = total
 
-    def _cut_costliest(self, held: "list[tuple[float, int, Connection]]", excess_bytes: int, reason: str) -> None:
+    def _cut_costliest(self, held: list[tuple[float, int, Peer]], excess_bytes: int, reason: str) -> None:
         """Cut down to three quarters of a budget, so that a flood does not make us sort for every chunk."""
         held.sort(key=_cost, reverse=True)
         for _, held_bytes, connection in held:
@@ -198,7 +189,7 @@ class Endpoint:
 
     # Output that was produced outside of data_received leaves once per turn of the loop
 
-    def flush_soon(self, connection: "Connection") -> None:
+    def flush_soon(self, connection: Peer) -> None:
         if not self._unflushed:
             assert self.loop is not None
             self.loop.call_soon(self._flush_all)
@@ -228,5 +219,5 @@ class Endpoint:
             self._sweep_timer = None
 
 
-def _cost(held: "tuple[float, int, Connection]") -> float:
+def _cost(held: tuple[float, int, Peer]) -> float:
     return held[0]

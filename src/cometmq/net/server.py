@@ -52,7 +52,8 @@ class Server:
         self.host = ""
         self.port = 0
         self._tls = ServerTls(tls if tls is not None else TlsSettings(), clock)
-        self._endpoint = Endpoint(limits, clock, dispatcher, hooks, self._tls)
+        self._endpoint = Endpoint(limits, clock, hooks, self._tls)
+        self._dispatcher = dispatcher
         self._endpoint.guard = guard
         self._endpoint.is_trusted_proxy = is_trusted_proxy
         listen_to(self._endpoint, events)
@@ -61,7 +62,11 @@ class Server:
 
     @property
     def connections(self) -> list[Connection]:
-        return list(self._endpoint.connections)
+        return [it for it in self._endpoint.connections if isinstance(it, Connection)]
+
+    @property
+    def dispatcher(self) -> Dispatcher:
+        return self._dispatcher
 
     @property
     def endpoint(self) -> Endpoint:
@@ -87,7 +92,7 @@ class Server:
 
     def _accept(self) -> asyncio.Protocol:
         # A compiled class cannot inherit from asyncio.Protocol; it has the same methods.
-        return cast(asyncio.Protocol, Connection(self._endpoint, True))
+        return cast(asyncio.Protocol, Connection(self._endpoint, self._dispatcher, True))
 
     async def stop(self, grace_s: float = 0.0) -> None:
         """Returns when nothing is left: no socket, no task, no timer."""

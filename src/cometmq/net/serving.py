@@ -16,8 +16,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from cometmq.errors import CometError, RequestError
-from cometmq.net.dispatch import Family
 from cometmq.net.endpoint import Endpoint
+from cometmq.net.family import Family
 from cometmq.net.shares import CONNECTION_SHARE, is_over_share, make_room
 from cometmq.wire.codes import Response
 from cometmq.wire.command import FLAG_ONEWAY, Command, reply
@@ -43,9 +43,9 @@ def serve(connection: "Connection", request: Command) -> None:
         except Exception as error:
             _turn_away(connection, request, error)
             return
-    route = endpoint.dispatcher.routes.get(request.code)
+    route = connection.dispatcher.routes.get(request.code)
     if route is None:
-        route = endpoint.dispatcher.default
+        route = connection.dispatcher.default
         if route is None:
             remark = f"request code {request.code} is not supported"
             connection.respond(request, reply(request, Response.REQUEST_CODE_NOT_SUPPORTED, remark))

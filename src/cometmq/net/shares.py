@@ -19,9 +19,9 @@ from cometmq.wire.codes import Response
 from cometmq.wire.command import reply
 
 if TYPE_CHECKING:
-    from cometmq.net.connection import Connection
-    from cometmq.net.dispatch import Family
     from cometmq.net.endpoint import Endpoint
+    from cometmq.net.family import Family
+    from cometmq.net.peer import Peer
 
 CONNECTION_SHARE: Final = 4
 ADDRESS_SHARE: Final = 2
@@ -32,7 +32,7 @@ SHARED_MIN: Final = 1_000
 EVICTING_MIN: Final = 64
 
 
-def is_over_share(family: Family, connection: Connection) -> str | None:
+def is_over_share(family: Family, connection: Peer) -> str | None:
     """Why this connection may not hold one more request of the family; None if it may."""
     bound = family.waiting_max
     if bound < SHARED_MIN or family.waiting < bound * 3 // 4:
@@ -52,7 +52,7 @@ def is_over_share(family: Family, connection: Connection) -> str | None:
     return None
 
 
-def make_room(endpoint: Endpoint, family: Family, newcomer: Connection) -> None:
+def make_room(endpoint: Endpoint, family: Family, newcomer: Peer) -> None:
     """The family is full: let the largest holder go without, unless that is the newcomer itself."""
     if family.waiting_max < EVICTING_MIN or not family.waiting_of:
         return
@@ -72,7 +72,7 @@ def make_room(endpoint: Endpoint, family: Family, newcomer: Connection) -> None:
         )  # fmt: skip
 
 
-def relieve(endpoint: Endpoint, newcomer: Connection) -> bool:
+def relieve(endpoint: Endpoint, newcomer: Peer) -> bool:
     """All requests that wait hold too much. False: the newcomer is the one who has to wait."""
     by_address: dict[str, int] = {}
     for connection in endpoint.connections:
@@ -96,7 +96,7 @@ def relieve(endpoint: Endpoint, newcomer: Connection) -> bool:
     return endpoint.inflight_bytes <= endpoint.inflight_bytes_total_max
 
 
-def make_room_for_connection(endpoint: Endpoint, newcomer: Connection) -> bool:
+def make_room_for_connection(endpoint: Endpoint, newcomer: Peer) -> bool:
     """False: the newcomer's address has the most connections already."""
     counts = endpoint.connections_of
     address = max(counts, key=counts.__getitem__)
@@ -109,19 +109,19 @@ def make_room_for_connection(endpoint: Endpoint, newcomer: Connection) -> bool:
     return True
 
 
-def _held_of(connection: Connection, family: Family) -> int:
+def _held_of(connection: Peer, family: Family) -> int:
     return connection.requests.count_of(family) if connection.requests is not None else 0
 
 
-def _held_bytes(connection: Connection) -> int:
+def _held_bytes(connection: Peer) -> int:
     return connection.requests.size_bytes if connection.requests is not None else 0
 
 
-def _count(held: tuple[int, Connection]) -> int:
+def _count(held: tuple[int, Peer]) -> int:
     return held[0]
 
 
-def _evict(largest: Connection, family: Family | None, count: int, size_bytes: int) -> int:
+def _evict(largest: Peer, family: Family | None, count: int, size_bytes: int) -> int:
     """Answer parked requests of a connection, the oldest first: `count` of a family, or until they held so much."""
     evicted = 0
     freed = 0

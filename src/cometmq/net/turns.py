@@ -17,8 +17,8 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from cometmq.net.connection import Connection
     from cometmq.net.endpoint import Endpoint
+    from cometmq.net.peer import Peer
 
 SHORT_S: Final = 0.0002
 SLICE_S: Final = 0.005
@@ -30,7 +30,7 @@ class Turns:
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
-        self._line: dict[str, deque[Connection]] = {}
+        self._line: dict[str, deque[Peer]] = {}
         self._is_coming = False
 
     def begin(self, now_s: float) -> None:
@@ -38,7 +38,7 @@ class Turns:
         self._endpoint.turn_until_s = now_s + TURN_S
         self._come_again()
 
-    def wait(self, connection: Connection) -> None:
+    def wait(self, connection: Peer) -> None:
         """Behind the others of its address."""
         self._line.setdefault(connection.peer[0], deque()).append(connection)
         self._come_again()

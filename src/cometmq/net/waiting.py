@@ -7,13 +7,30 @@ using memory after its peer has gone.
 
 from typing import Final
 
-from cometmq.net.dispatch import Family
-from cometmq.net.endpoint import Endpoint
+from cometmq.net.family import Family
 from cometmq.wire.command import Command
 
 # What a waiting request costs besides its body and fields: command, dictionary, table entries; and each field.
 REQUEST_BYTES: Final = 512
 FIELD_BYTES: Final = 64
+
+
+class Budget:
+    """What requests that wait take, of all connections of one server or client together."""
+
+    def __init__(self) -> None:
+        self.waiting: int = 0
+        self.inflight_bytes: int = 0
+
+    def hold(self, size_bytes: int) -> None:
+        """A request waits for its answer from now on."""
+        self.waiting += 1
+        self.inflight_bytes += size_bytes
+
+    def release(self, size_bytes: int) -> None:
+        """It has its answer, or will get none."""
+        self.waiting -= 1
+        self.inflight_bytes -= size_bytes
 
 
 class Held:
@@ -26,11 +43,11 @@ class Held:
 
 
 class Waiting:
-    __slots__ = ("size_bytes", "_endpoint", "_held", "_address", "_counts")
+    __slots__ = ("size_bytes", "_budget", "_held", "_address", "_counts")
 
-    def __init__(self, endpoint: Endpoint, address: str) -> None:
+    def __init__(self, budget: Budget, address: str) -> None:
         self.size_bytes: int = 0
-        self._endpoint: Endpoint = endpoint
+        self._budget: Budget = budget
         self._held: dict[Command, Held] = {}
         self._address: str = address
         self._counts: dict[Family, int] = {}
@@ -59,7 +76,7 @@ class Waiting:
         self._counts[family] = self._counts.get(family, 0) + 1
         self._held[request] = Held(family, size_bytes, running)
         self.size_bytes += size_bytes
-        self._endpoint.hold(size_bytes)
+        self._budget.hold(size_bytes)
 
     def remove(self, request: Command) -> bool:
         """False if the request does not wait, or no longer."""
@@ -75,7 +92,7 @@ class Waiting:
             del family.waiting_of[self._address]
         self._counts[family] -= 1
         self.size_bytes -= held.size_bytes
-        self._endpoint.release(held.size_bytes)
+        self._budget.release(held.size_bytes)
         return True
 
     def remove_parked(self) -> None:

@@ -280,7 +280,7 @@ def test_a_flood_of_sends_to_a_slow_broker_stay_within_their_bounds() -> None:
     async def main() -> None:
         async with producing("a", buffer_bytes=buffer_bytes, batch_bytes=65_536, timeout=60) as (cluster, producer):
             slow = SlowBroker()
-            default = cluster["a"].server.endpoint.dispatcher.default
+            default = cluster["a"].server.dispatcher.default
             assert default is not None
             default.handler = slow.take
             working = asyncio.ensure_future(slow.work())
