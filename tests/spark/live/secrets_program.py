@@ -13,6 +13,8 @@ from pathlib import Path
 
 from cometmq.spark import session
 
+# It runs once, for seconds: compiling it well would take longer.
+QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
 LOGGING = """
 rootLogger.level = debug
 rootLogger.appenderRef.file.ref = file
@@ -31,7 +33,7 @@ def main(folder: Path, namesrv: str) -> None:
         "spark.eventLog.enabled": "true",
         "spark.eventLog.dir": f"file://{folder}/events",
         "spark.eventLog.compress": "false",
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={folder}/logging.properties",
+        "spark.driver.extraJavaOptions": f"{QUICK} -Dlog4j2.configurationFile={folder}/logging.properties",
     }
     spark = session("secrets", master="local[1]", conf=conf)
     spark.sparkContext.setLogLevel("DEBUG")
@@ -48,7 +50,7 @@ def main(folder: Path, namesrv: str) -> None:
         for mode in ("extended", "formatted"):
             read.explain(mode)
         query.explain(True)
-        print(read, read.count(), query.recentProgress)
+        print(read, query.recentProgress)
         for wrong in ({"subscribe": "NotThere"}, {"subscribe": "Sent", "secretKey": "wrong"}, {"wrong": "1"}):
             try:
                 spark.read.format("cometmq").options(**{**options, "retryMs": "0", **wrong}).load().collect()

@@ -7,14 +7,19 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from cometmq.client.cluster.credentials import Credentials
 from cometmq.errors import ConfigError
+from cometmq.spark import pipelines
 from cometmq.spark.live.remote import Connection
 from cometmq.spark.live.source import source_options
 from cometmq.testing import SyncCluster
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
 
@@ -73,3 +78,26 @@ def test_no_secret_is_in_plans_logs_events_or_errors(tmp_path: Path) -> None:
     leaking = [str(path) for path, text in files.items() if MARK.encode() in text]
     assert not leaking
     assert MARK.encode() not in ran.stdout + ran.stderr
+
+
+@pytest.mark.mission("AC-21")
+def test_pipelines_sign_what_they_read_and_write(spark: SparkSession, tmp_path: Path) -> None:
+    keys = {"accessKey": "root", "secretKey": MARK}
+    with SyncCluster(settings=SECURED) as cluster:
+        with cluster.client(access_key="root", secret_key=MARK) as client, client.admin() as admin:
+            for topic in ("orders", "totals"):
+                admin.create_topic(topic, queues=1)
+            with client.producer("pg") as producer:
+                producer.send("orders", b'{"n": 1}', keys=["k1"])
+        where: dict[str, Any] = {"namesrv": cluster.namesrv, **keys}
+        told, _ = pipelines.schema(spark, topics="orders", out=str(tmp_path / "schema.json"), **where)
+        assert told.figures["messages"] == 1
+        _, hits = pipelines.search(spark, live=True, topics="orders", key="k1", **where)
+        assert len(hits) == 1
+        known: dict[str, Any] = {"schema": str(tmp_path / "schema.json"), "checkpoint": str(tmp_path / "checkpoint")}
+        pipelines.sql(spark, sql="SELECT n FROM orders", topics="orders", to="totals", batch=True, **known, **where)
+        with cluster.client(access_key="root", secret_key=MARK) as client, client.admin() as admin:
+            (queue,) = admin.topic_queues("totals")
+            assert len(list(admin.read(queue))) == 1
+        with pytest.raises(Exception, match="username cannot be null"):
+            pipelines.search(spark, live=True, topics="orders", key="k1", namesrv=cluster.namesrv)
