@@ -8,9 +8,9 @@ broker's own; a request that names another one in its field `clusterName` needs 
 A server refuses to start with a request code that has no row here. Where a row differs from RocketMQ 5.5.0, which asks
 nothing for many codes, tests/auth/test_needs.py lists it with the reason.
 
-Three requests name only an offset or an id: 33 and 36 need rights on the topic of the message that is found, 37 on the
-topic of its half message. Their handlers ask for that (`message_read`, `message_sent_back`, `half_decided`) when they
-have found it.
+Some requests name only an offset or an id: 33, 36 and 309 need rights on the topic of the message that is found, 37 and
+323 on the topic of its half message. Their handlers ask for that (`message_read`, `message_sent_back`, `half_decided`
+and their kin below) when they have found it.
 """
 
 from collections.abc import Callable, Iterable
@@ -77,6 +77,16 @@ def message_read(topic: str) -> Needs:
 def message_sent_back(topic: str) -> Needs:
     """36, of the topic that the message was found in."""
     return [topic_need(topic, SUB)]
+
+
+def message_relayed(topic: str) -> Needs:
+    """309, of the topic that the message was found in, which a member of a group is given."""
+    return [topic_need(topic, SUB)]
+
+
+def half_resumed(topic: str) -> Needs:
+    """323, of the topic that the half message is for."""
+    return [topic_need(topic, UPDATE)]
 
 
 def half_decided(topic: str) -> Needs:

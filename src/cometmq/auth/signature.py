@@ -17,6 +17,8 @@ from typing import Final, NamedTuple
 ACCESS_KEY: Final = "AccessKey"
 SECURITY_TOKEN: Final = "SecurityToken"  # noqa: S105 - the name of a field
 SIGNATURE: Final = "Signature"
+# What a client adds to a request to sign it.
+SIGNED_WITH: Final = frozenset((ACCESS_KEY, SECURITY_TOKEN, SIGNATURE))
 SIGNATURE_CHARS: Final = 28
 UNIQUE_KEY_QUERY: Final = "_UNIQUE_KEY_QUERY"
 # 4.9.3: the last version whose clients leave UNIQUE_KEY_QUERY out of what they sign.

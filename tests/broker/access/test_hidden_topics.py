@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -9,15 +10,19 @@ from pathlib import Path
 
 import pytest
 
+from cometmq.auth.signer import Signer
 from cometmq.broker.server import Broker
 from cometmq.wire.codes import Request
+from cometmq.wire.command import reply, request
 from cometmq.wire.hashing import java_string_hash
 from cometmq.wire.record.message import decode_records
-from cometmq.wire.record.message_id import decode_offset_id
+from cometmq.wire.record.message_id import decode_offset_id, encode_offset_id, offset_id_prefix
 from cometmq.wire.record.sysflag import TRANSACTION_COMMIT
-from tests.support.access import SECURED, add_user, allow, signed_peer
-from tests.support.brokers import Peer, add_topic, running_broker, stored
+from tests.support.access import SECURED, add_user, allow, grant, password_of, signed_peer
+from tests.support.brokers import Peer, add_topic, heartbeat_body, running_broker, stored
+from tests.support.net import RawPeer
 
+PREFIX = offset_id_prefix(bytes(4), 10911)
 MINE = ("Pub", "Sub", "Get")
 
 
@@ -84,6 +89,47 @@ async def test_a_transaction_is_ended_by_who_may_publish_its_message(tmp_path: P
         assert len(stored(it.broker, "theirs")) == before
         assert (await it.root.call(Request.END_TRANSACTION, **ends)).code == 0
         assert len(stored(it.broker, "theirs")) == before + 1
+
+
+@pytest.mark.mission("AC-03")
+async def test_a_half_that_was_given_up_is_resumed_by_who_may_change_its_topic(tmp_path: Path) -> None:
+    async with scene(tmp_path) as it:
+        properties = {"TRAN_MSG": "true", "PGROUP": "producers", "UNIQ_KEY": "1"}
+        half = await it.root.send("theirs", b"half", properties=properties, sys_flag=4)
+        await grant(it.root, "alice", allow("Topic:mine", "Update"))
+        refused = await it.alice.call(Request.RESUME_CHECK_HALF_MESSAGE, topic="mine", msgId=half.ext["msgId"])
+        assert (refused.code, "Topic:theirs" in (refused.remark or "")) == (16, True)
+
+
+@pytest.mark.mission("AC-03")
+async def test_a_member_is_given_only_what_the_operator_may_read_and_never_a_signature(tmp_path: Path) -> None:
+    async with scene(tmp_path) as it, RawPeer.connected(it.broker.port) as member:
+        joining = request(Request.HEART_BEAT, {}, heartbeat_body("g", topics={"mine": "*"}))
+        Signer("alice", password_of("alice")).before("", joining)
+        member.send(joining)
+        while not (await member.receive()).is_response:
+            pass  # the group is told of its new member first
+        ask = {"consumerGroup": "g", "clientId": "client-1", "msgId": encode_offset_id(PREFIX, it.place)}
+        refused = await it.alice.call(Request.CONSUME_MESSAGE_DIRECTLY, topic="mine", **ask)
+        assert (refused.code, "Topic:theirs" in (refused.remark or "")) == (16, True)
+        relayed = asyncio.ensure_future(it.root.call(Request.CONSUME_MESSAGE_DIRECTLY, topic="theirs", **ask))
+        question = await member.receive()
+        while question.code != Request.CONSUME_MESSAGE_DIRECTLY:
+            question = await member.receive()
+        assert b"secret" in question.body
+        assert question.ext.keys() & {"AccessKey", "Signature", "SecurityToken"} == set()
+        member.send(reply(question))
+        assert (await relayed).code == 0
+
+
+async def test_a_fence_of_one_user_refuses_nothing_of_another(tmp_path: Path) -> None:
+    async with scene(tmp_path) as it:
+        raised = await it.root.call(Request.RAISE_FENCE, fence="sink")
+        assert (await it.alice.call(Request.RAISE_FENCE, fence="sink")).code == 0
+        late = {"CMQ_FENCE": f"sink:{raised.ext['epoch']}"}
+        assert (await it.root.send("theirs", properties=late)).code == 0
+        await it.root.call(Request.RAISE_FENCE, fence="sink")
+        assert (await it.root.send("theirs", properties=late)).code == 16
 
 
 @pytest.mark.mission("AC-03")

@@ -105,6 +105,7 @@ class RelayContext:
     topics: Topics
     groups: Groups
     consumers: Consumers
+    rights: Rights
     store: Store
 
 

@@ -12,6 +12,8 @@ import asyncio
 import logging
 from typing import Final
 
+from cometmq.auth.needs import message_relayed
+from cometmq.auth.signature import SIGNED_WITH
 from cometmq.broker.consume.context import RelayContext
 from cometmq.broker.entry import Entry
 from cometmq.broker.stored_records import record_at
@@ -23,6 +25,7 @@ from cometmq.wire.codes import Request, Response, Version
 from cometmq.wire.command import Command, reply
 from cometmq.wire.command import request as new_request
 from cometmq.wire.headers import ConsumeMessageDirectly, GetConsumerRunningInfo, GetConsumerStatus
+from cometmq.wire.record.message import decode_record
 from cometmq.wire.record.message_id import decode_offset_id
 
 logger = logging.getLogger(__name__)
@@ -40,7 +43,7 @@ async def running_info(context: RelayContext, connection: Connection, request: C
 async def consume_directly(context: RelayContext, connection: Connection, request: Command) -> Command:
     """Let a consumer handle one stored message now, and say what came of it."""
     header = ConsumeMessageDirectly.decode(request.ext)
-    body = await record_at(context.store, _offset_of(header.msg_id)) if header.msg_id else request.body
+    body = await _record(context, connection, request, header.msg_id) if header.msg_id else request.body
     ext = dict(request.ext)
     ext["brokerName"] = context.config().broker_name
     topic = context.topics.get(header.topic) if header.topic else None
@@ -50,6 +53,14 @@ async def consume_directly(context: RelayContext, connection: Connection, reques
     if group is not None:
         ext["groupSysFlag"] = str(group.group_sys_flag)
     return await _relay(context, request, header.consumer_group, header.client_id or "", ext, body)
+
+
+async def _record(context: RelayContext, connection: Connection, request: Command, message_id: str) -> bytes:
+    """The consumer gets what is found, whatever topic the request names."""
+    record = await record_at(context.store, _offset_of(message_id))
+    if context.rights.are_asked_for:
+        context.rights.require(connection, request, message_relayed(decode_record(record).topic))
+    return record
 
 
 def _offset_of(message_id: str) -> int:
@@ -71,8 +82,10 @@ async def _relay(
             f"The Consumer <{client_id}> Version <{member.version}> too low to finish, "
             f"please upgrade it to {Version.V3_1_8_SNAPSHOT} at least",
         )
+    # The operator's signature is nothing for a client: it could send it again.
+    told = {name: value for name, value in ext.items() if name not in SIGNED_WITH}
     try:
-        return await _call(member, new_request(request.code, ext, body), RELAY_LIMIT_S)
+        return await _call(member, new_request(request.code, told, body), RELAY_LIMIT_S)
     except CallTimeout as error:
         raise RequestError(Response.CONSUME_MSG_TIMEOUT, f"consumer <{group}> <{client_id}> Timeout: {error}") from None
     except CallError as error:

@@ -77,7 +77,7 @@ class ConsumeRoom:
         self.returns = SendBackContext(
             config, topics, groups, shared.settling, shared.rights, store, shared.stats, put, shared.own.offset_id
         )
-        questions = RelayContext(config, topics, groups, tables.consumers, store)
+        questions = RelayContext(config, topics, groups, tables.consumers, shared.rights, store)
         shares = AssignmentContext(config, topics, tables.consumers, tables.request_modes, tables.files, find_route)
         self.rounds = ConsumeRounds(
             config, shared.clock, self.longpoll, tables, shared.stats, partial(clients.expire_clients, self._members),

@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from cometmq.auth.signature import ACCESS_KEY
 from cometmq.broker.entry import Entry
 from cometmq.broker.produce.context import ProduceContext
 from cometmq.errors import RequestError
@@ -14,7 +15,8 @@ def raise_fence(context: ProduceContext, connection: Connection, request: Comman
     name = request.ext.get("fence")
     if name is None:
         raise RequestError(Response.INVALID_PARAMETER, "RAISE_FENCE needs the field fence")
-    return reply(request, ext={"epoch": str(context.fences.raised(name, context.clock.now_ms()))})
+    user = request.ext.get(ACCESS_KEY, "")
+    return reply(request, ext={"epoch": str(context.fences.raised(name, context.clock.now_ms(), user))})
 
 
 HANDLERS: Final = {Request.RAISE_FENCE: Entry(raise_fence, "consumer")}

@@ -7,7 +7,8 @@ the fence of its name first, and writes the epoch that it is given into its mess
     RAISE_FENCE fence=NAME                     -> epoch, higher than any before: the time, or one more than the last
     message with CMQ_FENCE=NAME:EPOCH          refused if the fence of that name is higher; stored as CMQ_FENCED
 
-Kept in memory: a broker that ends takes all its connections with it, and with them what they held. Names are dropped,
+A fence belongs to the user that raised it, where users sign: nobody else's messages are refused by it. It is kept in
+memory: a broker that ends takes all its connections with it, and with them what they held. Names are dropped,
 the oldest first, when there are more than `FENCES_MAX`.
 """
 
@@ -30,19 +31,20 @@ class Fences:
     def __init__(self) -> None:
         self.table: dict[str, int] = {}
 
-    def raised(self, name: str, now_ms: int) -> int:
+    def raised(self, name: str, now_ms: int, user: str = "") -> int:
         """The epoch of a new try."""
         if not 0 < len(name) <= NAME_CHARS_MAX or "\x01" in name or "\x02" in name:
             raise RequestError(
                 Response.INVALID_PARAMETER, f"the name of a fence has 1 to {NAME_CHARS_MAX} characters, not {len(name)}"
             )
+        name = _owned(name, user)
         epoch = max(now_ms, self.table.pop(name, 0) + 1)
         while len(self.table) >= FENCES_MAX:
             del self.table[next(iter(self.table))]
         self.table[name] = epoch
         return epoch
 
-    def passed(self, properties: str) -> str:
+    def passed(self, properties: str, user: str = "") -> str:
         """What is stored of a message that may pass; RequestError for one that may not.
 
         Under another name: a copy of the message, sent by somebody else at another time, is nobody's late try.
@@ -51,14 +53,14 @@ class Fences:
         found = _VALUE.fullmatch(value) if value is not None else None
         if found is None or value is None:
             return properties
-        self._check(found[1], int(found[2]))
+        self._check(_owned(found[1], user), int(found[2]))
         return with_property(without(properties, PROPERTY), PASSED, value)
 
-    def passed_batch(self, body: bytes) -> bytes:
+    def passed_batch(self, body: bytes, user: str = "") -> bytes:
         """All members or none, as a batch is stored."""
         members = split_batch(body)
         return encode_batch(
-            [(flag, inner, self.passed(text.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape"))
+            [(flag, inner, _bytes(self.passed(_text(text), user)))
              for flag, inner, text in members]
         )  # fmt: skip
 
@@ -69,3 +71,16 @@ class Fences:
                 Response.NO_PERMISSION,
                 f"the try that sent this was given up: its fence is {epoch}, a later try has raised it to {raised}",
             )
+
+
+def _owned(name: str, user: str) -> str:
+    """No name has the mark between the two."""
+    return f"{user}\x01{name}" if user else name
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "surrogateescape")
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")

@@ -19,6 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from cometmq import names
+from cometmq.auth.signature import ACCESS_KEY
 from cometmq.broker import retries
 from cometmq.broker.entry import Entry
 from cometmq.broker.produce.context import ProduceContext
@@ -96,10 +97,11 @@ def _send(context: ProduceContext, connection: Connection, request: Command, hea
         properties = without(properties, Property.POP_CK)
     batch = header.batch or request.code == Request.SEND_BATCH_MESSAGE
     if context.fences.table:
+        user = request.ext.get(ACCESS_KEY, "")
         if not batch:
-            properties = context.fences.passed(properties) if "CMQ_FENCE\x01" in properties else properties
+            properties = context.fences.passed(properties, user) if "CMQ_FENCE\x01" in properties else properties
         elif b"CMQ_FENCE\x01" in request.body:
-            request.body = context.fences.passed_batch(request.body)
+            request.body = context.fences.passed_batch(request.body, user)
     if topic.startswith(names.RETRY_PREFIX):
         if batch:
             raise RequestError(Response.MESSAGE_ILLEGAL, f"a batch cannot be sent to the retry topic {topic}")

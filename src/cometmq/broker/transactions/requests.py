@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final
 
-from cometmq.auth.needs import half_decided
+from cometmq.auth.needs import half_decided, half_resumed
 from cometmq.broker.entry import Entry
 from cometmq.broker.stored_records import record_at
 from cometmq.broker.transactions.context import TransactionContext
@@ -141,8 +141,10 @@ async def resume_check(context: TransactionContext, connection: Connection, requ
         physical_offset = decode_offset_id(message_id).physical_offset
     except WireError as error:
         raise RequestError(Response.SYSTEM_ERROR, f"the message id must be an offset id: {error}") from None
-    record = await record_at(context.store, physical_offset)
-    result: PutResult = context.transactions.resume(decode_record(record))
+    message = decode_record(await record_at(context.store, physical_offset))
+    if context.rights.are_asked_for:
+        context.rights.require(connection, request, half_resumed(Half(message).real_topic))
+    result: PutResult = context.transactions.resume(message)
     if result.status not in STORED:
         raise RequestError(
             Response.SYSTEM_ERROR, f"the message is not resumed: {result.remark or PUT_STATUS_NAMES[result.status]}"
