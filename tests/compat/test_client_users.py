@@ -11,7 +11,8 @@ import pytest
 
 from cometmq import Client
 from cometmq.client.admin import AccessEntry, Admin
-from cometmq.errors import AccessDenied, ConfigError, NotFound
+from cometmq.errors import AccessDenied, BrokerError, ConfigError, NotFound
+from tests.compat.conftest import Cluster
 from tests.compat.harness.servers import MAKES
 
 pytestmark = pytest.mark.interop
@@ -145,3 +146,11 @@ async def test_a_password_may_overlap_where_the_broker_can(secured: Secured) -> 
                 assert (denied.value.user, denied.value.actions) == ("dora", ("Get",))
                 assert denied.value.resource == "Cluster:compat"
         await admin.delete_user("dora")
+
+
+@pytest.mark.mission("AC-18")
+async def test_a_java_broker_that_keeps_no_users_is_named_as_such(java_cluster: Cluster) -> None:
+    async with Client(java_cluster.namesrv.address, call_timeout=20.0) as client, client.admin(timeout_s=20.0) as admin:
+        for asked in (admin.users(), admin.accesses(), admin.create_user("alice", "alice-secret")):
+            with pytest.raises(BrokerError, match="RocketMQ's brokers keep users only with"):
+                await asked

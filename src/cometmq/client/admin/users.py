@@ -19,12 +19,13 @@ from typing import Final, TypeVar
 from cometmq.auth.resources import Action, parse_action, parse_resource
 from cometmq.auth.sources import parse_block
 from cometmq.auth.users import DISABLED, ENABLED, NORMAL, PASSWORD_CHARS_MIN, SUPER
-from cometmq.client.admin.calls import Calls, each
+from cometmq.client.admin.calls import Calls, Fields, each
 from cometmq.client.admin.results import Access, AccessChange, AccessEntry, BrokerMember, User
 from cometmq.errors import AccessDenied, BrokerError, CallError, ConfigError, NotFound
 from cometmq.wire import java_properties
 from cometmq.wire.bodies import AclInfo, AclPolicy, PolicyEntry, UserInfo, decode_list
 from cometmq.wire.codes import MASTER_ID, Request, Response
+from cometmq.wire.command import Command
 from cometmq.wire.headers import AuthAcl, AuthDeleteAcl, AuthListAcls, AuthListUsers, AuthUser
 
 logger = logging.getLogger(__name__)
@@ -38,6 +39,12 @@ OVERLAP_S_MAX: Final = 30 * 86_400
 EXISTS: Final = "existed"
 # A setting that CometMQ's brokers show and RocketMQ's do not have.
 OURS: Final = "tls.client.checkName"
+# What RocketMQ's broker says if no setting tells it where to keep users.
+NO_STORE: Final = "MetadataProvider is not configured"
+ANY_FAULT: Final = "An system error occurred, please try again later."
+KEEPS_NONE: Final = (
+    "RocketMQ's brokers keep users only with authenticationMetadataProvider and authorizationMetadataProvider set"
+)
 
 T = TypeVar("T")
 
@@ -112,8 +119,8 @@ class UserAdmin(Calls):
         if not found:
             raise _no_user(name)
         header = AuthUser(name)
-        await each(masters, lambda member: self.ask(member.address, Request.AUTH_DELETE_USER, header))
-        await self._each_slave(slaves, lambda member: self.ask(member.address, Request.AUTH_DELETE_USER, header))
+        await each(masters, lambda member: self._ask_about(member, Request.AUTH_DELETE_USER, header))
+        await self._each_slave(slaves, lambda member: self._ask_about(member, Request.AUTH_DELETE_USER, header))
         return found
 
     async def users(self, part: str = "", *, cluster: str | None = None) -> list[User]:
@@ -238,11 +245,11 @@ class UserAdmin(Calls):
         if change.after is None:
             assert change.before is not None
             header = AuthDeleteAcl(subject, change.before.policy, change.before.resource)
-            await self.ask(member.address, Request.AUTH_DELETE_ACL, header)
+            await self._ask_about(member, Request.AUTH_DELETE_ACL, header)
             return
         code = Request.AUTH_CREATE_ACL if change.before is None else Request.AUTH_UPDATE_ACL
         policy = AclPolicy(entries=[_wire_entry(change.after)], policy_type=change.after.policy)
-        await self.ask(member.address, code, AuthAcl(subject), AclInfo([policy], subject).encode())
+        await self._ask_about(member, code, AuthAcl(subject), AclInfo([policy], subject).encode())
 
     async def _entries_of(
         self, user: str, cluster: str | None, broker: str | None
@@ -256,23 +263,33 @@ class UserAdmin(Calls):
 
     # One member
 
+    async def _ask_about(
+        self, member: BrokerMember, code: int, fields: Fields | None = None, body: bytes = b""
+    ) -> Command:
+        try:
+            return await self.ask(member.address, code, fields, body)
+        except BrokerError as error:
+            if error.code == Response.SYSTEM_ERROR and (NO_STORE in error.remark or error.remark == ANY_FAULT):
+                raise BrokerError(error.code, error.remark, error.broker, advice=f"; {KEEPS_NONE}") from error
+            raise
+
     async def _user(self, member: BrokerMember, name: str) -> UserInfo | None:
-        response = await self.ask(member.address, Request.AUTH_GET_USER, AuthUser(name))
+        response = await self._ask_about(member, Request.AUTH_GET_USER, AuthUser(name))
         return UserInfo.decode(response.body) if response.body else None
 
     async def _user_table(self, member: BrokerMember, part: str) -> dict[str, UserInfo]:
-        response = await self.ask(member.address, Request.AUTH_LIST_USER, AuthListUsers(part or None))
+        response = await self._ask_about(member, Request.AUTH_LIST_USER, AuthListUsers(part or None))
         found = decode_list(UserInfo, response.body) if response.body else []
         return {info.username: info for info in found if info.username}
 
     async def _entries(self, member: BrokerMember, user: str) -> tuple[AccessEntry, ...]:
-        response = await self.ask(member.address, Request.AUTH_GET_ACL, AuthAcl(SUBJECT + user))
+        response = await self._ask_about(member, Request.AUTH_GET_ACL, AuthAcl(SUBJECT + user))
         return _entries_in(AclInfo.decode(response.body)) if response.body else ()
 
     async def _access_table(
         self, member: BrokerMember, header: AuthListAcls
     ) -> dict[str, tuple[AccessEntry, ...]]:
-        response = await self.ask(member.address, Request.AUTH_LIST_ACL, header)
+        response = await self._ask_about(member, Request.AUTH_LIST_ACL, header)
         found = decode_list(AclInfo, response.body) if response.body else []
         return {(info.subject or "").removeprefix(SUBJECT): _entries_in(info) for info in found}
 
@@ -285,7 +302,7 @@ class UserAdmin(Calls):
     async def _put_user(
         self, member: BrokerMember, code: int, name: str, info: UserInfo, overlap_ms: int | None = None
     ) -> None:
-        await self.ask(member.address, code, AuthUser(name, overlap_ms), info.encode())
+        await self._ask_about(member, code, AuthUser(name, overlap_ms), info.encode())
 
     async def _bring_user(self, slave: BrokerMember, name: str, info: UserInfo) -> None:
         """A slave may have copied the user from its master by now."""
