@@ -48,13 +48,14 @@ $(SPARK): $(SETUP)
 # The compiled build lies beside the source, never in it: docs/decisions/0002-compiled-overlay.md
 # Plain files are copied anew each time, so that a deleted module does not live on; extensions are kept
 # for an incremental build unless setup.py, and with it the list of hot modules, changed. compileall writes bytecode even
-# where PYTHONDONTWRITEBYTECODE is set; setuptools would only warn that it does not.
+# where PYTHONDONTWRITEBYTECODE is set; setuptools would only warn that it does not. mypyc has a cache of its own: the
+# type check may run beside it, and two that write one cache have ended in an internal error.
 $(COMPILED): $(RUNTIME) $(SOURCES) setup.py
 	@echo "compiling the hot modules: about a minute, once (COMETMQ_COMPILE=0 make run does without)" >&2
 	@mkdir -p $(OVERLAY)
 	@if [ setup.py -nt $@ ]; then find $(OVERLAY) -name '*.so' -delete; fi
 	@find $(OVERLAY) -name '*.py' -delete
-	@PYTHONDONTWRITEBYTECODE= $(PY) setup.py --quiet build --build-lib $(OVERLAY) --build-temp build/temp
+	@MYPY_CACHE_DIR=build/mypy_cache PYTHONDONTWRITEBYTECODE= $(PY) setup.py --quiet build --build-lib $(OVERLAY) --build-temp build/temp
 	@$(PY) -m compileall -q $(OVERLAY)  # as an installed package is: half of a start would be the parser's
 	@touch $@
 
