@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from cometmq import Client, Message, Retry, StartFrom
+from cometmq.client.admin import AccessEntry
 from cometmq.client.options import ClientKeywords
 from cometmq.client.produce.transactions import Tx
 from cometmq.errors import AccessDenied
@@ -237,3 +238,27 @@ async def test_name_servers_that_ask_are_answered_by_every_kind_of_client(
         async with Client(names.address) as nobody, nobody.producer("pg") as producer:
             with pytest.raises(AccessDenied, match=r"name server .* username cannot be null"):
                 await producer.send("orders", b"x")
+
+
+@pytest.mark.mission("AC-15")
+async def test_users_and_keys_may_be_there_before_anybody_checks_them(tmp_path: Path) -> None:
+    keys: ClientKeywords = {"access_key": "shop", "secret_key": "shop-secret"}
+    async with (
+        Cluster(directory=tmp_path, topics=["orders"]) as still_open,
+        still_open.client(**keys) as client,
+        client.admin() as admin,
+        client.producer("pg") as producer,
+    ):
+        await admin.create_user("shop", "shop-secret")
+        await admin.grant("shop", AccessEntry("Topic:orders", ("Pub",)))
+        await producer.send("orders", b"signed, and nobody looks")
+    checking = {"authenticationEnabled": True, "authorizationEnabled": True}
+    async with (
+        Cluster(directory=tmp_path, settings=checking) as closed,
+        closed.client(**keys) as client,
+        client.producer("pg") as producer,
+    ):
+        await producer.send("orders", b"signed, and checked")
+        async with Client(closed.namesrv) as nobody, nobody.producer("pg", retries=0) as stranger:
+            with pytest.raises(AccessDenied):
+                await stranger.send("orders", b"x")

@@ -18,6 +18,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
 from cometmq.cli.context import resolve
+from cometmq.cli.shared import output
 from cometmq.cli.shared.failures import EXIT_REFUSED, EXIT_UNREACHABLE, Failure
 from cometmq.errors import BrokerError, CallError, CometError, NoRoute, NotFound
 
@@ -48,6 +49,8 @@ def _tls(given: "Tls | None") -> "ClientTls | None":
         return None
     from cometmq.net.tls import ClientTls
 
+    if given.insecure:
+        output.note("servers are not verified (--tls-insecure): anybody may pose as one and learn what is sent")
     return ClientTls(
         verify=not given.insecure,
         trust_path=given.ca,
