@@ -211,6 +211,7 @@ EFFECTS: Final[dict[str, str]] = {
     "timerPrecisionMs": "how exactly delays are kept; must not change while messages wait",
     # TLS of outgoing connections, and who may do what: both servers
     "tls.enable": "whether connections to other servers use TLS; empty: as tls.server.mode is enforcing",
+    "tls.config.file": "a properties file with tls keys that go over these; not for the mode and tls.enable",
     "tls.client.authServer": "verify the certificate of those servers",
     "tls.client.checkName": "and that it names the host that was dialled",
     "tls.client.serverName": "the name to expect instead of that host's",

@@ -28,6 +28,7 @@ class ServerConfig:
     tls_client_auth: str = setting(
         "tls.server.need.client.auth", "none", NEVER, choices=("none", "optional", "require")
     )
+    tls_config_file: str = setting("tls.config.file", "", NEVER)
 
     # TLS of what is dialled
     tls_outgoing_verified: bool = setting("tls.client.authServer", True, NEVER)  # RocketMQ: false

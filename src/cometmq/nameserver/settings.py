@@ -18,6 +18,7 @@ import logging
 from cometmq import state_file
 from cometmq.config import NAME_SERVER_INERT, NameServerConfig
 from cometmq.errors import RequestError, WireError
+from cometmq.net.tls import with_file
 from cometmq.settings import Live, SettingError, read, read_inert, settings_of, texts_of
 from cometmq.state_file import OS_FILES, PRIVATE_FILES
 from cometmq.wire import java_properties
@@ -30,7 +31,7 @@ BLACK_LIST_SEPARATOR = ";"
 
 def load(texts: dict[str, str]) -> "LiveSettings":
     """From the texts of a settings file and a command line; SettingError names what is wrong."""
-    config, others = read(NameServerConfig(), texts)
+    config, others = read(NameServerConfig(), with_file(texts))
     return LiveSettings(config, read_inert(NAME_SERVER_INERT, others))
 
 

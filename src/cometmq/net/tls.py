@@ -23,17 +23,22 @@ import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import cast
 
 from cometmq.clock import Clock, Timer
 from cometmq.config import ServerConfig
 from cometmq.errors import CometError, ConfigError, WireError
 from cometmq.secret_text import read_secret
+from cometmq.wire import java_properties
 
 logger = logging.getLogger(__name__)
 
 DISABLED = "disabled"
 PERMISSIVE = "permissive"
 ENFORCING = "enforcing"
+
+FILE_KEY = "tls.config.file"
+NOT_IN_FILE = frozenset(("tls.server.mode", "tls.enable", FILE_KEY))
 
 WATCH_S = 0.5
 RECORD_BYTES = 16_384
@@ -121,6 +126,19 @@ class ClientTls:
 def _password(key: str, text: str) -> str | None:
     """A setting may name a file, which keeps the password out of process lists and files of settings."""
     return read_secret(key, text) or None
+
+
+def with_file(texts: dict[str, str]) -> dict[str, str]:
+    """Settings with those of the file that `tls.config.file` names, which go over them, as in RocketMQ: all that are
+    about TLS but the mode and `tls.enable`. Raises ConfigError."""
+    path = texts.get(FILE_KEY, "").strip()
+    if not path:
+        return texts
+    try:
+        read = java_properties.parse(Path(path).read_bytes())
+    except (OSError, WireError) as error:
+        raise ConfigError(f"{FILE_KEY}={path} cannot be read: {error}") from error
+    return texts | {key: text for key, text in read.items() if key.startswith("tls.") and key not in NOT_IN_FILE}
 
 
 def _flag(settings: Mapping[str, str], key: str, *, default: bool) -> bool:
@@ -244,6 +262,13 @@ class TlsSession:
         except ssl.SSLZeroReturnError:
             self.closed = True
         return b"".join(chunks)
+
+    @property
+    def subject(self) -> str:
+        """Whom the peer's certificate names; empty if none was shown, or none was asked for."""
+        shown = self._object.getpeercert() if self.ready else None
+        names = cast("tuple[tuple[tuple[str, str], ...], ...]", shown.get("subject", ()) if shown else ())
+        return ",".join(f"{key}={value}" for parts in names for key, value in parts)
 
     def write(self, data: bytes) -> None:
         rest = memoryview(data)

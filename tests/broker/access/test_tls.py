@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import ssl
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from cometmq.auth.signer import Signer
 from cometmq.broker.hosts import FAST_PORT_BELOW
 from cometmq.broker.server import Broker
 from cometmq.clock import ManualClock
-from cometmq.errors import CometError
+from cometmq.errors import CometError, ConfigError
 from cometmq.net.tls import WATCH_S, ClientTls, client_context
+from cometmq.wire.codes import Request
+from cometmq.wire.command import request
 from tests.nameserver.support import nameserver
-from tests.support.access import SECURED, signed_peer
+from tests.support.access import ROOT, SECURED, password_of, signed_peer
 from tests.support.brokers import add_topic, broker_settings, running_broker, send_request, until_routed
 from tests.support.certificates import authority, pair
 from tests.support.net import RawPeer
@@ -148,3 +152,31 @@ async def test_signatures_and_tls_go_together(tmp_path: Path) -> None:
             assert (await unsigned.call(send_request("T"))).code == 16
             with pytest.raises(CometError):
                 await plain.send("T")
+
+
+async def test_the_audit_log_names_the_certificate_of_who_changed_something(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    trust = str(tmp_path / "trust.pem")
+    texts = {**files(tmp_path), "tls.server.need.client.auth": "optional", "tls.server.trustCertPath": trust, **SECURED}
+    async with running_broker(tmp_path, **texts) as broker:
+        certificate, key = pair("operator").write(tmp_path, "operator")
+        shown = ClientTls(trust_path=trust, certificate_path=certificate, key_path=key)
+        making = request(Request.AUTH_CREATE_USER, {"username": "alice"}, b'{"password":"12345678"}')
+        Signer(ROOT, password_of(ROOT)).before("", making)
+        with caplog.at_level(logging.INFO):
+            async with RawPeer.connected(broker.port, **secure(shown)) as peer:
+                assert (await peer.call(making)).code == 0
+    assert "certificate=commonName=operator" in caplog.text
+
+
+async def test_tls_settings_may_be_in_a_file_of_their_own(tmp_path: Path) -> None:
+    own = files(tmp_path)
+    file = tmp_path / "tls.properties"
+    file.write_text("".join(f"{key}={value}\n" for key, value in own.items()) + "tls.server.mode=disabled\n")
+    texts = {"tls.config.file": file, "tls.server.mode": "enforcing", "tls.server.certPath": "/elsewhere"}
+    async with running_broker(tmp_path, **texts) as broker:
+        add_topic(broker, "T")
+        assert await is_served(broker.port, **secure(ClientTls(trust_path=str(tmp_path / "trust.pem"))))
+    with pytest.raises(ConfigError, match=r"tls\.config\.file=/nowhere"):
+        broker_settings(tmp_path, **{"tls.config.file": "/nowhere"})

@@ -134,7 +134,9 @@ class AccessControl:
         """Write a change of users or policies to the audit log."""
         caller = self.caller(request)
         by = "-" if caller is None else caller.name
-        self.audit.changed(action, name, by, connection.source, what)
+        tls = connection.intake.tls
+        certificate = f" certificate={tls.subject}" if tls is not None and tls.subject else ""
+        self.audit.changed(action, name, by, connection.source, what + certificate)
 
     def require(self, connection: Connection, request: Command, needs: Iterable[Need]) -> None:
         """What a handler found out to be needed only while it served the request. Raises RequestError."""

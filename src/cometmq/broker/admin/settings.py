@@ -15,6 +15,7 @@ from pathlib import Path
 from cometmq import state_file
 from cometmq.broker.config import BROKER_INERT, BrokerConfig
 from cometmq.errors import RequestError, WireError
+from cometmq.net.tls import with_file
 from cometmq.settings import Live, SettingError, read, read_inert, settings_of, texts_of
 from cometmq.state_file import OS_FILES, PRIVATE_FILES
 from cometmq.store.options import EXPLAINED_KEYS, OLD_KEYS, StoreOptions
@@ -121,7 +122,7 @@ class LiveSettings:
 
 def load(texts: dict[str, str]) -> LiveSettings:
     """From the texts of a settings file and a command line; SettingError names what is wrong."""
-    config, store_options, unknown = _read(BrokerConfig(), StoreOptions(), _renamed(texts))
+    config, store_options, unknown = _read(BrokerConfig(), StoreOptions(), with_file(_renamed(texts)))
     for key, (_, why) in EXPLAINED_KEYS.items():
         if key in unknown:
             logger.info("ignored setting key=%s value=%s: %s", key, unknown[key], why)
