@@ -59,6 +59,7 @@ TWINS = (
     Twin("message_admin", "cometmq.client.admin.messages", "MessageAdmin", inner=ADMIN),
     Twin("cluster_admin", "cometmq.client.admin.cluster", "ClusterAdmin", inner=ADMIN),
     Twin("user_admin", "cometmq.client.admin.users", "UserAdmin", inner=ADMIN),
+    Twin("access_admin", "cometmq.client.admin.access", "AccessAdmin", inner=ADMIN),
 )  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from cometmq.client.admin import Admin as AsyncAdmin
 from cometmq.client.loop_thread import LoopThread
+from cometmq.sync.access_admin import AccessAdmin
 from cometmq.sync.cluster_admin import ClusterAdmin
 from cometmq.sync.group_admin import GroupAdmin
 from cometmq.sync.life import Life
@@ -11,7 +12,7 @@ from cometmq.sync.topic_admin import TopicAdmin
 from cometmq.sync.user_admin import UserAdmin
 
 
-class Admin(Life, TopicAdmin, GroupAdmin, OffsetAdmin, MessageAdmin, ClusterAdmin, UserAdmin):
+class Admin(Life, TopicAdmin, GroupAdmin, OffsetAdmin, MessageAdmin, ClusterAdmin, UserAdmin, AccessAdmin):
     """Made by `Client.admin()`."""
 
     _inner: AsyncAdmin

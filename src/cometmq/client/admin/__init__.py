@@ -5,13 +5,15 @@
         lag = await admin.group_lag("billing-cg")
         await admin.reset_offsets("billing-cg", "orders", to="earliest")
 
-By subject: `topics`, `groups`, `offsets`, `messages`, `cluster`, `users`; what they answer is in `results`. All are
-methods of one object, because an operator's question seldom stops at one subject. Nothing here runs between two calls.
+By subject: `topics`, `groups`, `offsets`, `messages`, `cluster`, `users`, `access`; what they answer is in `results`.
+All are methods of one object, because an operator's question seldom stops at one subject. Nothing here runs between
+two calls.
 """
 
 from types import TracebackType
 from typing import Self
 
+from cometmq.client.admin.access import AccessAdmin
 from cometmq.client.admin.cluster import ClusterAdmin
 from cometmq.client.admin.messages import MessageAdmin, origin_topic
 from cometmq.client.admin.offsets import Place
@@ -39,12 +41,11 @@ from cometmq.client.admin.results import (
     User,
 )
 from cometmq.client.admin.trace_records import TraceRecord
-from cometmq.client.admin.users import UserAdmin
 from cometmq.client.cluster.instance import Instance
 from cometmq.client.options import ClientOptions
 
 
-class Admin(MessageAdmin, ClusterAdmin, UserAdmin):
+class Admin(MessageAdmin, ClusterAdmin, AccessAdmin):
     """Made by `Client.admin()`; on its own, `Admin(namesrv="host:9876")` has a private client. `timeout_s` bounds every
     single request."""
 
