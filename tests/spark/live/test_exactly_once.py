@@ -10,7 +10,7 @@ import pytest
 
 from cometmq.client.messages import SendReceipt
 from cometmq.errors import ConnectionLost, MessageRefused
-from cometmq.spark.live.exactly_once import Letter, send_once
+from cometmq.spark.live.exactly_once import Pending, send_once
 from cometmq.spark.live.ledger import MARK, Ledger
 from cometmq.spark.live.remote import remote
 from cometmq.spark.live.sending import producer_of
@@ -49,9 +49,9 @@ def test_a_send_that_was_stored_but_not_answered_is_not_repeated(
             raise ConnectionLost("as planned")
         return receipt
 
-    def letters() -> Iterator[Letter]:
+    def letters() -> Iterator[Pending]:
         for number in range(10):
-            yield Letter(str(number), lambda number=number: send(number))  # type: ignore[misc]
+            yield Pending(str(number), lambda number=number: send(number))  # type: ignore[misc]
 
     ledger = ledger_of(options, f"q-{topic}")
     note = ledger.begin()
@@ -64,7 +64,7 @@ def test_a_send_that_was_stored_but_not_answered_is_not_repeated(
         raise MessageRefused("too large")
 
     with pytest.raises(MessageRefused, match="too large"):
-        send_once(target, iter([Letter("x", refused)]), dict, 4)
+        send_once(target, iter([Pending("x", refused)]), dict, 4)
 
 
 def test_notes_survive_brokers_that_are_killed_or_away(tmp_path: Path) -> None:

@@ -16,13 +16,13 @@ from contextlib import suppress
 import pytest
 
 from cometmq.errors import BrokerError
-from cometmq.spark.live.exactly_once import Letter, There, send_once
+from cometmq.spark.live.exactly_once import OffsetsById, Pending, send_once
 from cometmq.spark.live.fencing import Fence
 from cometmq.spark.live.ledger import Ledger
 from cometmq.spark.live.offsets import Queue
 from cometmq.spark.live.remote import Remote, remote
 from cometmq.spark.live.rows import Row
-from cometmq.spark.live.sending import letters, producer_of
+from cometmq.spark.live.sending import pending, producer_of
 from cometmq.spark.live.sink import sink_options
 from cometmq.spark.options import Options
 from cometmq.testing import SyncCluster
@@ -112,19 +112,19 @@ def rows(count: int) -> Iterator[Row]:
         yield Row("T", b"%d" % number, None, (), {}, None, None, None, None, 0)
 
 
-def task(cluster: Remote, options: Options, proxy: LateProxy, at: int) -> There:
+def task(cluster: Remote, options: Options, proxy: LateProxy, at: int) -> OffsetsById:
     """As the sink does it, with the fault before the letter `at` is sent."""
     producer = cluster.run(producer_of(cluster, options, once=True))
     ledger = Ledger(cluster, producer, "q", "T")
     note = ledger.begin()
     fence = Fence(cluster, "T", "q:0:0:")
 
-    def look() -> There:
+    def look() -> OffsetsById:
         fence.rise()
         return ledger.look(note, "q:0:0:")
 
-    def faulty() -> Iterator[Letter]:
-        for number, letter in enumerate(letters(cluster, rows(12), options, "q:0:0:", fence)):
+    def faulty() -> Iterator[Pending]:
+        for number, letter in enumerate(pending(cluster, rows(12), options, "q:0:0:", fence)):
             if number == at:
                 proxy.armed.set()
             yield letter

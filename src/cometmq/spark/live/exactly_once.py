@@ -31,10 +31,10 @@ PAUSE_S: Final = 1.0
 PASSING: Final = frozenset({2, 14, 1500})
 
 # Id of a message -> its offset in the target.
-There: TypeAlias = dict[str, int]
+OffsetsById: TypeAlias = dict[str, int]
 
 
-class Letter(NamedTuple):
+class Pending(NamedTuple):
     """A message on its way: what it is known by, and how it is sent once."""
 
     id: str
@@ -42,33 +42,33 @@ class Letter(NamedTuple):
     send: Callable[[], Awaitable[SendReceipt | None]]
 
 
-def send_once(cluster: Remote, letters: Iterator[Letter], look: Callable[[], There], window: int) -> There:
-    """Where each letter is, those of earlier tries too. The last error if it could not be sent in time."""
-    there = look()
-    while chunk := list(islice(letters, window)):
-        left = [letter for letter in chunk if letter.id not in there]
+def send_once(cluster: Remote, pending: Iterator[Pending], look: Callable[[], OffsetsById], window: int) -> OffsetsById:
+    """Where each one is, those of earlier tries too. The last error if it could not be sent in time."""
+    offsets = look()
+    while chunk := list(islice(pending, window)):
+        left = [one for one in chunk if one.id not in offsets]
         give_up_s = time.monotonic() + cluster.connection.retry_s
         while left:
-            failed = cluster.run(_send_all(left, there))
+            failed = cluster.run(_send_all(left, offsets))
             if failed is None:
                 break
             if not _may_pass(failed) or time.monotonic() > give_up_s:
                 raise failed
             time.sleep(PAUSE_S)
-            there |= look()
-            left = [letter for letter in left if letter.id not in there]
+            offsets |= look()
+            left = [one for one in left if one.id not in offsets]
         at("in write")
-    return there
+    return offsets
 
 
-async def _send_all(letters: list[Letter], there: There) -> Exception | None:
+async def _send_all(pending: list[Pending], offsets: OffsetsById) -> Exception | None:
     """One error of those that happened."""
-    outcomes = await asyncio.gather(*(letter.send() for letter in letters), return_exceptions=True)
+    outcomes = await asyncio.gather(*(one.send() for one in pending), return_exceptions=True)
     failed: Exception | None = None
-    for letter, outcome in zip(letters, outcomes, strict=True):
+    for one, outcome in zip(pending, outcomes, strict=True):
         if isinstance(outcome, SendReceipt):
             # Stored is enough: it is where the next look would find it.
-            there[letter.id] = outcome.offset
+            offsets[one.id] = outcome.offset
         elif isinstance(outcome, Exception):
             failed = outcome
         elif outcome is not None:
@@ -90,9 +90,9 @@ def since(cluster: Remote, queues: Iterable[Queue], floors: Positions) -> list[R
     return [Range(queue, begins[queue], bounds[queue].last) for queue in sorted(bounds)]
 
 
-def marked(cluster: Remote, ranges: Iterable[Range], name: str, prefix: str) -> There:
+def marked(cluster: Remote, ranges: Iterable[Range], name: str, prefix: str) -> OffsetsById:
     """The messages in these ranges whose property `name` begins so: the rest of the property -> offset."""
-    found: There = {}
+    found: OffsetsById = {}
     for one in ranges:
         for message in cluster.run(records(cluster, one)):
             mark = decode(message.properties).get(name, "")

@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 from cometmq.client.admin import Admin
 from cometmq.client.produce.producer import Producer
 from cometmq.errors import CometError, NoRoute
-from cometmq.spark.live.exactly_once import PAUSE_S, There, marked, records, since
+from cometmq.spark.live.exactly_once import PAUSE_S, OffsetsById, marked, records, since
 from cometmq.spark.live.offsets import Positions, Queue, Range, from_dict, to_dict
 from cometmq.spark.live.remote import Remote
 from cometmq.spark.live.topics import LEDGER_TOPIC
@@ -70,7 +70,7 @@ class Ledger:
         self._write({"query": self._query, "next": note.next_batch, "floors": to_dict(floors)})
         return note
 
-    def look(self, note: Note, prefix: str) -> There:
+    def look(self, note: Note, prefix: str) -> OffsetsById:
         """What earlier tries of the present batch have sent, by what follows the prefix in the mark."""
         queues = self._cluster.queues([self._topic])
         return marked(self._cluster, since(self._cluster, queues, note.floors), MARK, prefix)

@@ -14,7 +14,7 @@ from cometmq.client.messages import SendReceipt
 from cometmq.client.options import ProducerOptions
 from cometmq.client.produce.producer import Producer
 from cometmq.errors import CometError, ConfigError, MessageRefused
-from cometmq.spark.live.exactly_once import Letter
+from cometmq.spark.live.exactly_once import Pending
 from cometmq.spark.live.fencing import Fence
 from cometmq.spark.live.remote import Remote
 from cometmq.spark.live.rows import Row
@@ -82,7 +82,7 @@ async def send_rows(cluster: Remote, rows: Iterator[Row], options: Options) -> N
     await _settle(waiting)
 
 
-def letters(cluster: Remote, rows: Iterator[Row], options: Options, prefix: str, fence: Fence) -> Iterator[Letter]:
+def pending(cluster: Remote, rows: Iterator[Row], options: Options, prefix: str, fence: Fence) -> Iterator[Pending]:
     """Rows as what is sent once: each with its mark, and to a queue that a look can cover."""
     producer = cluster.run(producer_of(cluster, options, once=True))
     spare = _spare_topic(options)
@@ -98,7 +98,7 @@ def letters(cluster: Remote, rows: Iterator[Row], options: Options, prefix: str,
         sent = row.marked(f"{prefix}{name}")
         if row.queue is None:
             sent = sent._replace(queue=(place.broker, place.number), sharding_key=None)
-        yield Letter(name, partial(_send_one, producer, sent, spare == "", fence))
+        yield Pending(name, partial(_send_one, producer, sent, spare == "", fence))
 
 
 async def _send_one(producer: Producer[bytes], row: Row, drop: bool, fence: Fence) -> SendReceipt | None:

@@ -27,12 +27,12 @@ from pyspark.sql.datasource import (
 
 from cometmq.errors import ConfigError
 from cometmq.spark.kill_points import at
-from cometmq.spark.live.exactly_once import There, send_once
+from cometmq.spark.live.exactly_once import OffsetsById, send_once
 from cometmq.spark.live.fencing import Fence
 from cometmq.spark.live.ledger import Ledger
 from cometmq.spark.live.remote import CONNECTION_ALIASES, CONNECTION_OPTIONS, Remote, remote
 from cometmq.spark.live.rows import RowReader
-from cometmq.spark.live.sending import Handle, end_all, letters, producer_of, send_halves, send_rows
+from cometmq.spark.live.sending import Handle, end_all, pending, producer_of, send_halves, send_rows
 from cometmq.spark.options import Options
 
 if TYPE_CHECKING:
@@ -123,11 +123,11 @@ class _Writer:
         prefix = task.batch_prefix if options.get("rowId") else task.prefix
         fence = Fence(cluster, options.text("topic"), task.prefix)
 
-        def look() -> There:
+        def look() -> OffsetsById:
             fence.rise()
             return ledger.look(note, prefix)
 
-        send_once(cluster, letters(cluster, rows, options, prefix, fence), look, options.number("maxInFlight", 1))
+        send_once(cluster, pending(cluster, rows, options, prefix, fence), look, options.number("maxInFlight", 1))
         return Written(task.query, task.batch, [])
 
     def _commit(self, messages: list[WriterCommitMessage | None]) -> None:

@@ -249,7 +249,7 @@ class _Copy:
                 yield pa.RecordBatch.from_arrays([pa.array([stated])], names=["stated"])
 
     def _copy(self, one: Range) -> Copied:
-        from cometmq.spark.live.exactly_once import There, marked, send_once, since
+        from cometmq.spark.live.exactly_once import OffsetsById, marked, send_once, since
         from cometmq.spark.live.fencing import Fence
         from cometmq.spark.live.sending import producer_of
         from cometmq.spark.live.sink import sink_options
@@ -262,7 +262,7 @@ class _Copy:
         fence = Fence(here, target.topic, f"{prefix}{one.first}-{one.last}")
         letters = _Letters(self.link, one, target, prefix, producer, fence)
 
-        def look() -> There:
+        def look() -> OffsetsById:
             fence.rise()
             here.queues([target.topic])  # the route anew: a queue whose broker was away may be back
             return marked(here, since(here, [], {target: self.floors[one.queue]}), SOURCE, prefix)
@@ -288,7 +288,7 @@ class _Letters:
 
     def __iter__(self) -> Iterator[Any]:
         from cometmq.spark.columns import chosen
-        from cometmq.spark.live.exactly_once import Letter
+        from cometmq.spark.live.exactly_once import Pending
         from cometmq.spark.live.reading import read_range
         from cometmq.spark.live.source import pull_options, source_options
 
@@ -300,7 +300,7 @@ class _Letters:
                 if properties is None:
                     self.cut += 1
                     continue
-                yield Letter(str(row["queueOffset"]), partial(self._send, row["body"], properties, row["flag"]))
+                yield Pending(str(row["queueOffset"]), partial(self._send, row["body"], properties, row["flag"]))
 
     async def _send(self, body: bytes, properties: dict[str, str], flag: int) -> Any:
         fenced = properties | self.fence.mark(self.queue.broker_name)
