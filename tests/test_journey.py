@@ -21,8 +21,8 @@ OFF_THE_WAY = {
     "broker/transactions/half.py",
     "store/log/flush.py",
 }
-# Entered for a function or two.
-FOLDERS_IN_PASSING = {"spark/stores"}
+# Entered for a function or two, or for what goes on beside: registrations, heartbeats.
+FOLDERS_IN_PASSING = {"spark/stores", "wire/bodies"}
 
 
 def keys(kind: type) -> dict[str, str]:
@@ -43,7 +43,7 @@ async def test_the_journey_is_the_way_that_a_message_takes() -> None:
     assert set(told) - set(way) == OFF_THE_WAY
     assert way == [file for file in entered if file in way]
     folders = {file.rpartition("/")[0] for file in entered}
-    assert folders - {file.rpartition("/")[0] for file in told} == FOLDERS_IN_PASSING
+    assert folders - {file.rpartition("/")[0] for file in told} <= FOLDERS_IN_PASSING
 
 
 def test_the_journey_names_the_bound_and_the_wait_of_every_family() -> None:
