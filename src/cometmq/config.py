@@ -105,7 +105,10 @@ class NameServerConfig(ServerConfig):
 
 # RocketMQ settings of a name server that mean nothing here (threads, Netty, a controller inside). They are accepted,
 # kept, shown and saved, so that a settings file and the tools that edit it work unchanged.
+# Of RocketMQ's TLS: here no certificate is made up, and one that a client shows is always verified.
+TLS_INERT: Final = {"tls.server.authClient": "false", "tls.test.mode.enable": "true"}
 NAME_SERVER_INERT: Final = {
+    **TLS_INERT,
     "clientRequestThreadPoolNums": "8",
     "defaultThreadPoolNums": "16",
     "enableControllerInNamesrv": "false",

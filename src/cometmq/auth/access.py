@@ -70,6 +70,8 @@ class Access:
         self._decisions: dict[tuple[str, Need, str], Decision] = {}
         self._decisions_of: tuple[int, int] = (0, 0)
         self._wrong: dict[tuple[str, str], tuple[float, int]] = {}
+        # Since the start, by users who exist and by others.
+        self.wrong_signatures = 0
         self._audit = audit or Audit(clock, "server")
 
     def check(self, request: Command, source: str) -> None:
@@ -148,6 +150,7 @@ class Access:
 
     def _delay_of_wrong(self, name: str, source: str) -> float:
         """Count a wrong signature; how long its answer waits."""
+        self.wrong_signatures += 1
         now_s = self._clock.monotonic()
         if len(self._wrong) >= PAIRS_MAX:
             recent = {pair: seen for pair, seen in self._wrong.items() if now_s - seen[0] < WRONG_WINDOW_S}

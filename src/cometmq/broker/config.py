@@ -7,7 +7,7 @@ are accepted and shown (`BROKER_INERT`); any other key is unknown and named in o
 from dataclasses import dataclass
 from typing import Final
 
-from cometmq.config import ServerConfig
+from cometmq.config import TLS_INERT, ServerConfig
 from cometmq.settings import Live, setting
 from cometmq.wire.codes import MASTER_ID
 
@@ -172,6 +172,7 @@ class BrokerConfig(ServerConfig):
 # RocketMQ settings of a broker that mean nothing here: thread counts, Netty, other storage engines. They are accepted,
 # kept, shown and saved, so that a settings file and the tools that edit it work unchanged.
 BROKER_INERT: Final = {
+    **TLS_INERT,
     "aclCacheExpiredSecond": "600",
     "aclCacheMaxNum": "1000",
     "aclCacheRefreshSecond": "60",

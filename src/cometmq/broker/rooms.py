@@ -76,6 +76,7 @@ class Rooms:
             is_active=lambda: self.replicas.leader_tasks.is_on,
             timer_metrics=self.delayed.timers.metrics,
             parked_pulls=lambda: self.consume.longpoll.count,
+            wrong_signatures=lambda: access.checks.wrong_signatures,
         )
         self.replicas.leader_tasks.add(
             self.delayed.delay_rounds, self.pop.rounds, self.transactions.rounds, self.delayed.timer_rounds

@@ -183,6 +183,8 @@ _NO_CONTROLLER = "it belongs to controller mode"
 _NO_SWAP = "mapped files are not swapped; RocketMQ 5.5 does not use it either"
 # With the default that RocketMQ shows, and why it means nothing here.
 EXPLAINED_KEYS: Final[dict[str, tuple[str, str]]] = {
+    "tls.server.authClient": ("false", "a certificate that a client shows is always verified"),
+    "tls.test.mode.enable": ("true", "no certificate is made up; cometmq tls init makes some for a first try"),
     "useReentrantLockWhenPutMessage": ("true", _ONE_LOOP),
     "useABSLock": ("false", _ONE_LOOP),
     "spinLockCollisionRetreatOptimalDegree": ("1000", _ONE_LOOP),

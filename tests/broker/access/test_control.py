@@ -17,7 +17,8 @@ from cometmq.broker.hosts import FAST_PORT_BELOW
 from cometmq.broker.server import Broker
 from cometmq.clock import ManualClock
 from cometmq.errors import CometError
-from cometmq.wire.codes import Request
+from cometmq.wire.bodies import KVTable
+from cometmq.wire.codes import Request, Response
 from cometmq.wire.command import Command
 from tests.net.test_proxy_protocol import V1
 from tests.support.access import (
@@ -222,6 +223,19 @@ async def expect_late(answer: Awaitable[Command], clock: ManualClock, is_held: C
     assert not waiting.done()
     clock.advance(2.0)
     assert (await waiting).code == 16
+
+
+async def test_wrong_signatures_are_counted(tmp_path: Path) -> None:
+    async with (
+        running_broker(tmp_path, **SECURED) as broker,
+        signed_peer(broker) as root,
+        signed_peer(broker, "nobody") as nobody,
+        signed_peer(broker, ROOT, "not its password") as guesser,
+    ):
+        for peer in (nobody, guesser):
+            assert (await peer.call(Request.GET_BROKER_RUNTIME_INFO)).code == Response.NO_PERMISSION
+        figures = KVTable.decode((await root.call(Request.GET_BROKER_RUNTIME_INFO)).body).table
+    assert figures["cometmq.wrongSignatures"] == "2"
 
 
 async def test_the_audit_log_can_have_a_file_of_its_own(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

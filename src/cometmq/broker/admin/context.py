@@ -60,7 +60,8 @@ class MaintenanceContext:
 @dataclass(slots=True, eq=False)
 class RuntimeContext:
     """`is_active`: whether this broker does what one of its replica group does for all of it. `timer_metrics`: key of
-    runtime info -> value. `parked_pulls`: how many wait for messages."""
+    runtime info -> value. `parked_pulls`: how many wait for messages.
+    `wrong_signatures`: how many requests were refused for theirs."""
 
     config: Callable[[], BrokerConfig]
     store: Store
@@ -72,6 +73,7 @@ class RuntimeContext:
     is_active: Callable[[], bool]
     timer_metrics: Callable[[], dict[str, object]]
     parked_pulls: Callable[[], int]
+    wrong_signatures: Callable[[], int]
 
 
 @dataclass(slots=True, eq=False)

@@ -34,6 +34,7 @@ class AdminRoom:
         is_active: Callable[[], bool],
         timer_metrics: Callable[[], dict[str, object]],
         parked_pulls: Callable[[], int],
+        wrong_signatures: Callable[[], int],
     ) -> None:
         tables, store, config = shared.tables, shared.store, shared.config
         self.changes = SettingChanges(settings, store, tables.topics, follow_settings)
@@ -48,6 +49,7 @@ class AdminRoom:
             is_active,
             timer_metrics,
             parked_pulls,
+            wrong_signatures,
         )
         lists = TopicsContext(
             config,

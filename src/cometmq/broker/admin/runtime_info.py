@@ -169,6 +169,7 @@ def _own(context: RuntimeContext) -> dict[str, object]:
         "cometmq.queueBytes": sum(len(files.starts) * files.file_bytes for files in queues),
         "cometmq.flushBehindBytes": store.log.max_offset - store.log.flushed_offset,
         "cometmq.parkedPulls": context.parked_pulls(),
+        "cometmq.wrongSignatures": context.wrong_signatures(),
         "cometmq.openHalves": sum(entry.count for entry in context.half_counts.table.values()),
         "cometmq.propertyFilters": context.property_filters.count,
         "cometmq.lightQueues": store.queues.lmq_count,
