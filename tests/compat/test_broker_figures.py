@@ -11,7 +11,10 @@ import pytest
 from tests.compat.conftest import Cluster, Clusters
 from tests.compat.harness import remoting
 from tests.compat.harness.admin import MqAdmin
+from tests.compat.harness.processes import wait_until
 from tests.compat.harness.remoting import Answer
+
+GET_RUNTIME_INFO = 28
 
 pytestmark = pytest.mark.interop
 
@@ -37,6 +40,9 @@ def put(broker: str, topic: str, body: bytes, properties: str = "", queue_id: in
 
 
 def broker_status(mqadmin: MqAdmin, cluster: Cluster) -> dict[str, str]:
+    # RocketMQ's broker cannot say before its statistics have a first sample, a second after its start.
+    address = cluster.broker.address
+    wait_until(lambda: remoting.call(address, GET_RUNTIME_INFO).code == 0, "a broker that tells its figures")
     lines = mqadmin("brokerStatus", "-b", cluster.broker.address, namesrv=cluster.namesrv.address).lines
     pairs = [line.partition(":") for line in lines]
     return {key.strip(): value.strip() for key, _, value in pairs}
