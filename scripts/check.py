@@ -26,10 +26,9 @@ NO_TESTS = 5
 
 # The suites of hot modules, the client's send path among them; they run a second time, against the compiled build, in
 # two parts of about the same length.
-SEND_PATH = ("batching", "producer", "retries", "selectors", "traces", "window")
 HOT = (
     ("tests/wire", "tests/net", "tests/nameserver", "tests/store"),
-    ("tests/broker", *(f"tests/client/produce/test_{name}.py" for name in SEND_PATH)),
+    ("tests/broker", "tests/client/produce", "tests/client/test_traces.py"),
 )
 SHOWN = ("-q", "--durations=20")
 APART = ("tests/compat", "tests/spark")

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from scripts.check import APART, HOT
+
 ROOT = Path(__file__).parents[2]
 PROGRAM = """
 import sys
@@ -41,3 +43,8 @@ def test_a_file_that_cannot_be_read_fails(tmp_path: Path) -> None:
     ran = run(tmp_path, test_one=["def test_well(): pass"], test_two=["import nothing_of_that_name"])
     assert ran.returncode != 0
     assert "pass test_two failed" in ran.stdout
+
+
+def test_every_path_of_the_plan_is_there() -> None:
+    paths = [path for part in HOT for path in part] + list(APART)
+    assert [path for path in paths if not (ROOT / path).exists()] == []
