@@ -42,9 +42,9 @@ class UserAdmin:
     ) -> User:
         """Change what is given, on every broker that knows the user. NotFound.
 
-        A client that changes the password of its own user goes on with the new one. For `overlap_s` the old password
-        stays valid beside it, so that programs can be changed one after the other. Brokers of RocketMQ cannot do that:
-        ConfigError, and nothing is changed.
+        A client that changes its own user's password signs with the new one from then on. The old one stays valid for
+        `overlap_s`, so that programs can be changed one by one. RocketMQ's brokers cannot do that: ConfigError,
+        and nothing is changed.
         """
         return self._thread.run(
             self._inner.alter_user(
