@@ -24,6 +24,8 @@ from setuptools.command.build_ext import build_ext
 # instead of quietly running interpreted. wire/fastjson/header.py stays out: mypyc erases annotations like `str | None`,
 # msgspec then refuses every value for them, and each header would take the lenient road (4 us instead of 1).
 HOT_MODULES: tuple[str, ...] = (
+    "src/cometmq/auth/access.py",
+    "src/cometmq/auth/signature.py",
     "src/cometmq/broker/delayed/levels.py",
     "src/cometmq/broker/tables/delay_progress.py",
     "src/cometmq/broker/transactions/ops.py",

