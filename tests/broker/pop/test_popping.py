@@ -231,7 +231,7 @@ async def test_an_operator_moves_a_group_that_pops(tmp_path: Path) -> None:
         ({"maxMsgNums": 33}, Response.INVALID_PARAMETER),
         ({"maxMsgNums": 0}, Response.INVALID_PARAMETER),
         ({"invisibleTime": 0}, Response.INVALID_PARAMETER),
-        ({"order": True}, Response.SYSTEM_ERROR),
+        ({"order": True, "attemptId": "x" * 300}, Response.INVALID_PARAMETER),
         ({"expType": "SQL92", "exp": "a ="}, Response.SYSTEM_ERROR),
     ],
 )

@@ -7,6 +7,8 @@
     revive   whose time is over goes to the retry topic %RETRY%group_topic, tried once more
 
 How much is in hand is kept in in_flight.py. A group that is new begins where the request says.
+
+A pop in order takes from a queue only if nobody has any of it in hand, and no retries: see orders.py.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from typing import Final
 from cometmq import names
 from cometmq.broker.cold_pages import IsCold, Place, all_warm
 from cometmq.broker.pop.in_flight import Key, PopWindows, Window
+from cometmq.broker.pop.orders import Batches
 from cometmq.broker.tables.attributes import MESSAGE_TYPE
 from cometmq.broker.tables.groups import Groups
 from cometmq.broker.tables.offsets import NONE, Offsets
@@ -54,7 +57,8 @@ class Wish:
     """What one request asks for, and how much it got."""
 
     def __init__(self, group: str, topic: str, queue_id: int, count: int, invisible_ms: int, init_mode: int,
-                 unit_filter: Filter | None, record_filter: Filter | None, now_ms: int) -> None:  # fmt: skip
+                 unit_filter: Filter | None, record_filter: Filter | None, now_ms: int,
+                 order: bool = False, attempt_id: str | None = None) -> None:  # fmt: skip
         self.group = group
         self.topic = topic
         self.queue_id = queue_id
@@ -64,6 +68,10 @@ class Wish:
         self.unit_filter = unit_filter
         self.record_filter = record_filter
         self.now_ms = now_ms
+        self.order = order
+        self.attempt_id = attempt_id
+        # In order: how often each of what was got had been given out before.
+        self.counts: dict[Key, dict[int, int]] = {}
         self.got: list[tuple[Key, GetResult]] = []
         self.cold: tuple[Key, GetResult] | None = None
         self.loaded: dict[Key, int] = {}
@@ -87,6 +95,7 @@ class Popping:
         delivered: Callable[[str, int, int], object],
     ) -> None:
         self.windows = PopWindows()
+        self.batches = Batches()
         self._clock = clock
         self._topics = topics
         self._groups = groups
@@ -100,6 +109,10 @@ class Popping:
         retry = retry_topic(wish.group, wish.topic)
         topics = [wish.topic, retry]
         by_priority = self._is_by_priority(wish)
+        if wish.order:
+            for queue_id in self._queues(wish.topic, wish.queue_id, by_priority):
+                self._pop_in_order(wish, Key(wish.topic, wish.group, queue_id))
+            return
         if not by_priority and random.random() < RETRY_FIRST_SHARE:  # noqa: S311 - spreads load
             topics.reverse()
         for topic in topics:
@@ -135,6 +148,26 @@ class Popping:
                 self.windows.popped(key, result.queue_offsets, result.next_offset, wish.now_ms, wish.invisible_ms)
                 wish.got.append((key, result))
         self._commit(key, window)
+        wish.rest += max(0, self._store.queue_bounds(key.topic, key.queue_id)[1] - window.next_offset)
+
+    def _pop_in_order(self, wish: Wish, key: Key) -> None:
+        offsets = self._offsets
+        reset = offsets.take_reset(key.group, key.topic, key.queue_id)
+        committed = offsets.query(key.group, key.topic, key.queue_id) if reset is None else reset
+        self.batches.keep_at(key, committed)
+        if committed == NONE:
+            committed = self._first_offset(key, wish.init_mode)
+        window = Window(committed)
+        if wish.room > 0 and not self.batches.blocks(key, wish.now_ms, wish.attempt_id):
+            result = self._read(wish, key, window)
+            if result is not None:
+                found = result.queue_offsets
+                batch = self.batches.popped(key, wish.attempt_id, found, wish.now_ms, wish.invisible_ms)
+                wish.got.append((key, result))
+                wish.counts[key] = batch.counts
+                window.next_offset = result.queue_offsets[0]
+        if window.next_offset != offsets.query(key.group, key.topic, key.queue_id):
+            offsets.commit(key.group, key.topic, key.queue_id, window.next_offset, "pop")
         wish.rest += max(0, self._store.queue_bounds(key.topic, key.queue_id)[1] - window.next_offset)
 
     def _read(self, wish: Wish, key: Key, window: Window) -> GetResult | None:
@@ -188,8 +221,10 @@ class Popping:
             window.committed = progress
             self._offsets.commit(key.group, key.topic, key.queue_id, progress, "pop")
 
-    def has_more(self, group: str, topic: str, queue_id: int) -> bool:
+    def has_more(self, group: str, topic: str, queue_id: int, order: bool) -> bool:
         """Whether a pop might find something that it has not looked at."""
+        if order:
+            return any(self._has_more_in_order(Key(topic, group, number)) for number in self._queues(topic, queue_id))
         retry = retry_topic(group, topic)
         return any(
             self._has_more(Key(name, group, number))
@@ -204,7 +239,35 @@ class Popping:
         end = self._store.queue_bounds(key.topic, key.queue_id)[1]
         return end > window.next_offset and not window.is_full if window is not None else end > 0
 
+    def _has_more_in_order(self, key: Key) -> bool:
+        if self._offsets.has_reset(key.group, key.topic, key.queue_id):
+            return True
+        end = self._store.queue_bounds(key.topic, key.queue_id)[1]
+        committed = self._offsets.query(key.group, key.topic, key.queue_id)
+        self.batches.keep_at(key, committed)
+        return end > max(committed, 0) and not self.batches.blocks(key, self._clock.now_ms())
+
     # Done, or not yet
+
+    def ack_in_order(self, key: Key, offset: int, popped_ms: int) -> bool:
+        """False: the batch has no such message. An old receipt changes nothing, like one that is done already."""
+        committed = self._offsets.query(*_place(key))
+        self.batches.keep_at(key, committed)
+        batch = self.batches.table.get(key)
+        if batch is None or batch.popped_ms != popped_ms or offset < committed:
+            return True
+        if offset not in batch.offsets:
+            return False
+        batch.done.add(offset)
+        self._offsets.commit(*_place(key), batch.progress(), "pop")
+        return True
+
+    def prolong_in_order(self, key: Key, offset: int, popped_ms: int, invisible_ms: int, now_ms: int) -> int:
+        """How long it is invisible now, counted from when it was popped: what its new receipt says."""
+        batch = self.batches.find(key, offset, popped_ms)
+        if batch is not None and offset not in batch.done:
+            batch.visible_ms[offset] = now_ms + invisible_ms
+        return now_ms + invisible_ms - popped_ms
 
     def ack(self, key: Key, offset: int, popped_ms: int) -> None:
         """An old receipt changes nothing: the message is somebody else's by now."""
@@ -259,6 +322,10 @@ class Popping:
         if result.status == PutStatus.OK:
             self._delivered(topic, 0, result.record_bytes)
         return result.status == PutStatus.OK
+
+
+def _place(key: Key) -> tuple[str, str, int]:
+    return key.group, key.topic, key.queue_id
 
 
 def retry_topic(group: str, topic: str) -> str:

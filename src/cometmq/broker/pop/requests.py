@@ -9,7 +9,11 @@ A receipt (POP_CK) names what was popped and when. Clients make it from two list
     startOffsetInfo   mark queue first;...            mark 0: the topic itself, 1: the retry topic of the group
     msgOffsetInfo     mark queue offset,offset;...
 
-Pops in order of a queue (`order`) are not built: consume in order by pull.
+In order of a queue (`order`) a third list says how often a message was given out before, and the least of a queue:
+
+    orderCountInfo    mark qo<queue>%<offset> count;mark queue count;...
+
+Such receipts have 999 in place of the revive queue: that is how acks are told apart.
 """
 
 from __future__ import annotations
@@ -26,6 +30,7 @@ from cometmq.broker.forbidden import Forbidden
 from cometmq.broker.matching import record_passes, tag_passes
 from cometmq.broker.pop.context import PopContext
 from cometmq.broker.pop.in_flight import Key
+from cometmq.broker.pop.orders import ORDERED_REVIVE_ID
 from cometmq.broker.pop.popping import Wish, relabelled
 from cometmq.broker.pop.waiting import PopWaiter
 from cometmq.broker.sql import SqlError
@@ -57,6 +62,7 @@ EARLY_MS: Final = 50
 POLL_MS_MAX: Final = 60_000
 INVISIBLE_MS_MAX: Final = 24 * 3_600_000
 RECEIPT_PARTS_MIN: Final = 7
+ATTEMPT_ID_CHARS_MAX: Final = 256
 OF_TOPIC: Final = 0
 OF_RETRY_TOPIC: Final = 1
 
@@ -145,8 +151,8 @@ def _wish(context: PopContext, header: PopMessage, now_ms: int) -> Wish:
         raise _invalid(f"maxMsgNums is {header.max_msg_nums}, allowed are 1 to {COUNT_MAX}")
     if not 0 < header.invisible_time <= INVISIBLE_MS_MAX:
         raise _invalid(f"invisibleTime is {header.invisible_time} ms, allowed are 1 to {INVISIBLE_MS_MAX}")
-    if header.order:
-        raise RequestError(Response.SYSTEM_ERROR, "pops in order are not built: consume in order by pull")
+    if len(header.attempt_id or "") > ATTEMPT_ID_CHARS_MAX:
+        raise _invalid(f"attemptId has {len(header.attempt_id or '')} characters, at most {ATTEMPT_ID_CHARS_MAX}")
     if context.is_replica:
         raise RequestError(Response.SYSTEM_ERROR, "this broker is a replica: pop from its master")
     if names.takes_no_sends(header.topic):
@@ -181,6 +187,8 @@ def _wish(context: PopContext, header: PopMessage, now_ms: int) -> Wish:
         None if matches is None else partial(tag_passes, matches),
         None if wants is None else partial(record_passes, wants),
         now_ms,
+        header.order,
+        header.attempt_id or None,
     )
 
 
@@ -217,9 +225,25 @@ def _found(context: PopContext, request: Command, wish: Wish) -> Command:
             start = f"{first} {wish.now_ms} {wish.invisible_ms} 0 {mark} {context.config().broker_name} {key.queue_id}"
             body.append(relabelled(result, wish.topic, start))
     ext = PopMessageResponse(
-        wish.now_ms, wish.invisible_ms, 0, wish.rest, ";".join(starts), ";".join(offsets)
+        wish.now_ms,
+        wish.invisible_ms,
+        ORDERED_REVIVE_ID if wish.order else 0,
+        wish.rest,
+        ";".join(starts),
+        ";".join(offsets),
+        _order_counts(wish) if wish.order else None,
     ).encode()
     return reply(request, remark="FOUND", ext=ext, body=b"".join(body))
+
+
+def _order_counts(wish: Wish) -> str:
+    parts: list[str] = []
+    for key, result in wish.got:
+        counts = wish.counts[key]
+        parts += [f"{OF_TOPIC} qo{key.queue_id}%{offset} {count}" for offset, count in counts.items()]
+        least = min(counts.get(offset, 0) for offset in result.queue_offsets)
+        parts.append(f"{OF_TOPIC} {key.queue_id} {least}")
+    return ";".join(parts)
 
 
 def _nothing(request: Command, code: int, remark: str) -> Command:
@@ -233,7 +257,12 @@ def ack(context: PopContext, connection: Connection, request: Command) -> Comman
     header = AckMessage.decode(request.ext)
     _check_place(context, header.topic, header.queue_id, header.offset)
     key = Key(header.topic, header.consumer_group, header.queue_id)
-    context.popping.ack(key, header.offset, _popped_ms(header.extra_info))
+    popped_ms, is_ordered = _receipt(header.extra_info)
+    if not is_ordered:
+        context.popping.ack(key, header.offset, popped_ms)
+    elif not context.popping.ack_in_order(key, header.offset, popped_ms):
+        fault = f"offset {header.offset} is not of the batch that is out: {header.topic} queue {header.queue_id}"
+        raise RequestError(Response.MESSAGE_ILLEGAL, fault)
     return reply(request)
 
 
@@ -247,7 +276,11 @@ def ack_batch(context: PopContext, connection: Connection, request: Command) -> 
         if entry.retry not in (None, "", str(OF_TOPIC)) and not topic.startswith(names.RETRY_PREFIX):
             topic = f"{names.RETRY_PREFIX}{group}_{topic}"
         for offset in entry.offsets():
-            context.popping.ack(Key(topic, group, entry.queue_id), offset, entry.pop_time)
+            key = Key(topic, group, entry.queue_id)
+            if entry.revive_queue_id == ORDERED_REVIVE_ID:
+                context.popping.ack_in_order(key, offset, entry.pop_time)
+            else:
+                context.popping.ack(key, offset, entry.pop_time)
     return reply(request)
 
 
@@ -258,7 +291,11 @@ def change_invisible_time(context: PopContext, connection: Connection, request: 
         raise _invalid(f"invisibleTime is {header.invisible_time} ms, allowed are 0 to {INVISIBLE_MS_MAX}")
     now_ms = context.clock.now_ms()
     key = Key(header.topic, header.consumer_group, header.queue_id)
-    popped_ms = _popped_ms(header.extra_info)
+    popped_ms, is_ordered = _receipt(header.extra_info)
+    if is_ordered:
+        invisible_ms = context.popping.prolong_in_order(key, header.offset, popped_ms, header.invisible_time, now_ms)
+        ext = ChangeInvisibleTimeResponse(popped_ms, invisible_ms, ORDERED_REVIVE_ID).encode()
+        return reply(request, ext=ext)
     context.popping.prolong(key, header.offset, popped_ms, header.invisible_time, now_ms)
     return reply(request, ext=ChangeInvisibleTimeResponse(now_ms, header.invisible_time, 0).encode())
 
@@ -281,11 +318,12 @@ def _check_place(context: PopContext, name: str, queue_id: int, offset: int) -> 
         raise RequestError(Response.NO_MESSAGE, f"offset {offset} is outside {low} to {high}")
 
 
-def _popped_ms(receipt: str) -> int:
+def _receipt(receipt: str) -> tuple[int, bool]:
+    """When it was popped, and whether in order."""
     parts = receipt.split(" ")
     if len(parts) < RECEIPT_PARTS_MIN or not (parts[1].isascii() and parts[1].isdigit() and len(parts[1]) <= 18):
         raise RequestError(Response.MESSAGE_ILLEGAL, "extraInfo is not a receipt of a popped message")
-    return int(parts[1])
+    return int(parts[1]), parts[3] == str(ORDERED_REVIVE_ID)
 
 
 HANDLERS: Final = {

@@ -67,3 +67,4 @@ class PopRounds(Rounds):
 
     def _forget(self) -> None:
         self._popping.windows.keep_only(self._topics.table, self._groups.table)
+        self._popping.batches.keep_only(self._topics.table, self._groups.table)

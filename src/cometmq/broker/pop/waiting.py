@@ -36,7 +36,8 @@ class PopWaiter:
         self.until_ms = until_ms
 
 
-Row = tuple[str, str, int]
+# Group, topic, queue, and whether in order.
+Row = tuple[str, str, int, bool]
 
 
 class PopWaiting:
@@ -47,7 +48,7 @@ class PopWaiting:
         clock: Clock,
         serve: Callable[[PopWaiter], bool],
         expire: Callable[[PopWaiter], object],
-        has_more: Callable[[str, str, int], bool],
+        has_more: Callable[[str, str, int, bool], bool],
     ) -> None:
         self.count: int = 0
         self._clock = clock
@@ -61,7 +62,7 @@ class PopWaiting:
     def hold(self, waiter: PopWaiter) -> bool:
         """False: too many wait."""
         header = waiter.header
-        row = self._rows.setdefault((header.consumer_group, header.topic, header.queue_id), deque())
+        row = self._rows.setdefault((header.consumer_group, header.topic, header.queue_id, header.order), deque())
         if self._closed or self.count >= WAITERS_MAX or len(row) >= WAITERS_PER_ROW_MAX:
             return False
         row.append(waiter)
@@ -81,7 +82,7 @@ class PopWaiting:
                 del self._rows[name]
 
     def count_of(self, group: str, topic: str, queue_id: int) -> int:
-        return len(self._rows.get((group, topic, queue_id), ()))
+        return sum(len(self._rows.get((group, topic, queue_id, order), ())) for order in (False, True))
 
     def _sweep(self) -> None:
         self._timer = None
