@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from cometmq.errors import RequestError
-from cometmq.nameserver.routes import Notice, Registration, Routes, only_zone
+from cometmq.nameserver.registration import Notice, Registration
+from cometmq.nameserver.routes import TOPICS_A_STEP, Routes, only_zone
 from cometmq.wire.bodies import DataVersion, QueueData, QueueMapping, TopicConfig, TopicRoute
 
 
@@ -380,3 +381,80 @@ def test_lists_by_cluster_and_by_unit_flags() -> None:
     assert sorted(routes.topics_with_flags(1, 1)) == ["flag1", "flag3"]
     assert sorted(routes.topics_with_flags(2, 2)) == ["flag2", "flag3"]
     assert sorted(routes.topics_with_flags(3, 2)) == ["flag2"]
+
+
+# Work of more than one step
+
+MANY = [f"T{number}" for number in range(3 * TOPICS_A_STEP)]
+
+
+class Later:
+    """Takes notice of work that is left, and does it when the test says so."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.changes = Changes()
+        self.routes = Routes(self.changes.append, self.ask)
+
+    def ask(self) -> None:
+        self.asked += 1
+
+    def work_off(self) -> int:
+        steps = 0
+        while self.routes.has_work:
+            self.changes.clear()
+            self.routes.work()
+            assert len(self.changes) <= TOPICS_A_STEP
+            steps += 1
+        return steps
+
+
+def test_a_broker_that_leaves_is_in_no_route_at_once_and_its_topics_go_step_by_step() -> None:
+    later = Later()
+    later.routes.register(registration(*MANY), 0)
+    later.work_off()
+    later.changes.clear()
+    later.routes.unregister("c", "b", "10.0.0.1:1", 0)
+    assert len(later.changes) == TOPICS_A_STEP
+    assert later.asked > 0
+    assert all(later.routes.pick_up(name, acting_masters=False) is None for name in MANY)
+    assert later.work_off() >= 2
+    assert (later.routes.topics, later.routes.brokers, later.routes.clusters) == ({}, {}, {})
+
+
+def test_a_broker_that_comes_back_keeps_what_its_former_self_has_not_left_yet() -> None:
+    later = Later()
+    later.routes.register(registration(*MANY), 0)
+    later.work_off()
+    later.routes.unregister("c", "b", "10.0.0.1:1", 0)
+    later.routes.register(registration(*MANY[-10:], "New"), 0)
+    assert later.routes.pick_up(MANY[TOPICS_A_STEP], acting_masters=False) is None
+    later.work_off()
+    assert set(later.routes.topics) == {*MANY[-10:], "New"}
+    assert route(later.routes, MANY[-1]).queue_datas == [QueueData("b", 6, 4, 0, 4)]
+
+
+def test_permissions_of_many_topics_change_step_by_step_and_a_new_master_ends_it() -> None:
+    later = Later()
+    replica = registration(*MANY, broker_id=1, address="10.0.0.2:1", acting_master=True)
+    later.routes.register(registration(*MANY, acting_master=True), 0)
+    later.routes.register(replica, 0)
+    later.work_off()
+    assert later.routes.wipe_write_permission("b") == len(MANY)
+    assert sum(permission(later.routes, name) == 4 for name in MANY) == TOPICS_A_STEP
+    later.work_off()
+    assert all(permission(later.routes, name) == 4 for name in MANY)
+    later.routes.add_write_permission("b")
+    later.work_off()
+    later.routes.unregister("c", "b", "10.0.0.1:1", 0)
+    later.routes.register(registration(*MANY, acting_master=True, version=9), 0)
+    later.work_off()
+    assert all(permission(later.routes, name) == 6 for name in MANY)
+
+
+def test_a_long_list_of_topics_is_not_sorted_on_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cometmq.nameserver.routes.SORTED_MAX", 2)
+    routes, _ = routes_with(registration("C", "A"))
+    assert routes.served_topics() == ["A", "C"]
+    routes.register(registration("C", "A", "B", version=2), 0)
+    assert routes.served_topics() == ["C", "A", "B"]

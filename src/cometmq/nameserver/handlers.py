@@ -19,15 +19,8 @@ from cometmq.clock import Clock
 from cometmq.errors import RequestError, WireError
 from cometmq.nameserver.kv import ORDER_TOPIC_CONFIG, KeyValues
 from cometmq.nameserver.query import RouteQueries
-from cometmq.nameserver.routes import (
-    UNIT_FLAG,
-    UNIT_SUBSCRIPTION_FLAG,
-    Notice,
-    Registered,
-    Registration,
-    Routes,
-    check_topic,
-)
+from cometmq.nameserver.registration import Notice, Registered, Registration, check_topic
+from cometmq.nameserver.routes import UNIT_FLAG, UNIT_SUBSCRIPTION_FLAG, Routes
 from cometmq.nameserver.settings import LiveSettings
 from cometmq.net.connection import Connection
 from cometmq.wire import java_properties
@@ -180,7 +173,14 @@ async def unregister_broker(state: State, _: Connection, request: Command) -> Co
         notice = state.routes.unregister(header.cluster_name, header.broker_name, header.broker_addr, header.broker_id)
     log.info("unregistered broker name=%s address=%s by=request", header.broker_name, header.broker_addr)
     state.tell(notice)
+    await _worked_off(state)
     return reply(request)
+
+
+async def _worked_off(state: State) -> None:
+    """What the request has changed is so for every topic before it is answered."""
+    while state.routes.has_work:
+        await asyncio.sleep(0)
 
 
 def query_data_version(state: State, _: Connection, request: Command) -> Command:
@@ -259,7 +259,7 @@ def cluster_info(state: State, _: Connection, request: Command) -> Command:
 
 def all_topics(state: State, _: Connection, request: Command) -> Command:
     _need(state.settings.config.enable_all_topic_list, "enableAllTopicList")
-    return reply(request, body=TopicList(sorted(state.routes.topics)).encode())
+    return reply(request, body=TopicList(state.routes.served_topics()).encode())
 
 
 def topics_of_cluster(state: State, _: Connection, request: Command) -> Command:
@@ -320,16 +320,18 @@ def _decode_route(body: bytes) -> TopicRoute:
         raise RequestError(Response.SYSTEM_ERROR, str(error)) from None
 
 
-def wipe_write_permission(state: State, _: Connection, request: Command) -> Command:
+async def wipe_write_permission(state: State, _: Connection, request: Command) -> Command:
     header = ChangeWritePermission.decode(request.ext)
     count = state.routes.wipe_write_permission(header.broker_name)
+    await _worked_off(state)
     log.info("wiped write permission broker=%s topics=%d", header.broker_name, count)
     return reply(request, ext=WipeWritePermissionResponse(count).encode())
 
 
-def add_write_permission(state: State, _: Connection, request: Command) -> Command:
+async def add_write_permission(state: State, _: Connection, request: Command) -> Command:
     header = ChangeWritePermission.decode(request.ext)
     count = state.routes.add_write_permission(header.broker_name)
+    await _worked_off(state)
     log.info("added write permission broker=%s topics=%d", header.broker_name, count)
     return reply(request, ext=AddWritePermissionResponse(count).encode())
 

@@ -9,6 +9,7 @@ What is kept is bounded in bytes; when the bound is reached everything is droppe
 zone are not kept. While the server warms up (`needWaitForService`) nothing is answered from here.
 """
 
+from collections.abc import Callable
 from typing import Final
 
 from cometmq.clock import Clock
@@ -29,8 +30,10 @@ ZONE_NAME: Final = "__ZONE_NAME"
 
 
 class RouteQueries:
-    def __init__(self, settings: LiveSettings, key_values: KeyValues, clock: Clock) -> None:
-        self.routes = Routes(self.forget)
+    def __init__(
+        self, settings: LiveSettings, key_values: KeyValues, clock: Clock, unfinished: Callable[[], object]
+    ) -> None:
+        self.routes = Routes(self.forget, unfinished)
         self._settings = settings
         self._key_values = key_values
         self._clock = clock

@@ -13,26 +13,43 @@ Every change that can alter the route of a topic calls `changed(topic)`; whoever
 
 A broker goes when it says so, when its link closes, or when it was silent for its timeout. With its last address the
 broker name goes, and with the last broker a topic.
+
+What touches every topic of a broker is done in steps of TOPICS_A_STEP. The first is made at once, the others wait in
+line for `work`, which whoever has the loop calls while `has_work`; `unfinished` is called when something waits. A broker
+that has gone is picked up for no route from the first step on.
 """
 
-from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass, field, replace
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
+from dataclasses import replace
 from typing import Final
 
-from cometmq import names
 from cometmq.errors import RequestError
+from cometmq.nameserver.registration import (
+    ADDRESSES_MAX,
+    BROKERS_A_LINK_MAX,
+    BROKERS_MAX,
+    TOPICS_A_BROKER_MAX,
+    Broker,
+    Notice,
+    Presence,
+    Queues,
+    Registered,
+    Registration,
+    check,
+    check_topic,
+    presence,
+    too_many,
+)
 from cometmq.wire.bodies import (
     BrokerData,
     ClusterInfo,
     DataVersion,
     QueueData,
     QueueMapping,
-    TopicConfig,
     TopicRoute,
 )
 from cometmq.wire.codes import MASTER_ID, Response
-
-TIMEOUT_MS: Final = 120_000
 
 PERMISSION_READ: Final = 4
 PERMISSION_WRITE: Final = 2
@@ -43,101 +60,19 @@ UNIT_SUBSCRIPTION_FLAG: Final = 2
 # Replica groups find each other by these topics; an acting master in their routes would mislead them.
 MEMBER_TOPIC_PREFIX: Final = "rmq_sys_SYNC_BROKER_MEMBER_"
 
-# What peers can make this process keep.
-BROKERS_MAX: Final = 5_000
-BROKERS_A_LINK_MAX: Final = 64
-ADDRESSES_MAX: Final = 16
-TOPICS_A_BROKER_MAX: Final = 65_536
-QUEUES_MAX: Final = 65_536
-FILTER_SERVERS_MAX: Final = 64
-# Taken from a registration before others have a turn: 5 ms.
+# Taken from a registration, or changed, before others have a turn: 5 ms.
 TOPICS_A_STEP: Final = 2_000
+# 10 ms.
+SORTED_MAX: Final = 30_000
 
 Key = tuple[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Queues:
-    """A topic's queues on one broker."""
-
-    read: int
-    write: int
-    permission: int
-    flags: int
-
-
-@dataclass(slots=True)
-class Broker:
-    """One broker name: a master and its replicas."""
-
-    name: str
-    cluster: str
-    addresses: dict[int, str] = field(default_factory=dict)
-    zone: str | None = None
-    acting_master: bool = False
-    filter_servers: dict[str, list[str]] = field(default_factory=dict)
-    topics: set[str] = field(default_factory=set)
-
-    @property
-    def id_min(self) -> int:
-        return min(self.addresses)
-
-
-@dataclass(slots=True)
-class Presence:
-    """One broker address that is alive."""
-
-    broker_name: str
-    broker_id: int
-    link: object
-    seen_ms: int
-    timeout_ms: int
-    data_version: DataVersion
-    ha_address: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Registration:
-    """What a broker says about itself. `acting_master` None marks a broker from before 5.0."""
-
-    cluster: str
-    name: str
-    address: str
-    broker_id: int
-    ha_address: str
-    link: object
-    data_version: DataVersion
-    topics: dict[str, TopicConfig]
-    mappings: dict[str, QueueMapping] = field(default_factory=dict)
-    filter_servers: list[str] = field(default_factory=list)
-    zone: str | None = None
-    timeout_ms: int | None = None
-    acting_master: bool | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Notice:
-    """To be told to the brokers at `targets`: the smallest broker id of their group is another one now."""
-
-    targets: list[str]
-    id_min: int
-    address_min: str
-    offline_address: str | None
-    ha_address: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Registered:
-    """The answer to a registration; the master's addresses only for a replica whose master is alive."""
-
-    ha_address: str | None = None
-    master_address: str | None = None
-    notice: Notice | None = None
-
-
 class Routes:
-    def __init__(self, changed: Callable[[str], object]) -> None:
+    def __init__(self, changed: Callable[[str], object], unfinished: Callable[[], object] | None = None) -> None:
         self._changed = changed
+        self._unfinished = unfinished or self._finish
+        self._work: deque[Iterator[None]] = deque()
         self.topics: dict[str, dict[str, Queues]] = {}
         self.brokers: dict[str, Broker] = {}
         self.clusters: dict[str, set[str]] = {}
@@ -145,6 +80,29 @@ class Routes:
         # Whose last registration came by which link; may name some that have left.
         self._behind: dict[object, set[Key]] = {}
         self.mappings: dict[str, dict[str, QueueMapping]] = {}
+
+    # Work of more than one step
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self._work)
+
+    def work(self) -> None:
+        """One step of the work that has waited longest."""
+        if self._work and next(self._work[0], self._work) is self._work:
+            self._work.popleft()
+
+    def _begin(self, work: Iterator[None]) -> None:
+        """The first step now, unless older work waits: it goes first."""
+        self._work.append(work)
+        if len(self._work) == 1:
+            self.work()
+        if self._work:
+            self._unfinished()
+
+    def _finish(self) -> None:
+        while self._work:
+            self.work()
 
     # Registration
 
@@ -162,7 +120,7 @@ class Routes:
         self, new: Registration, now_ms: int, *, drop_missing_topics: bool = False
     ) -> Generator[None, None, Registered]:
         """The same in steps, between which others may be served; one registration at a time."""
-        _check(new)
+        check(new)
         broker = self.brokers.get(new.name) or Broker(new.name, new.cluster)
         self._check_room(broker, new)
         holder = broker.addresses.get(new.broker_id)
@@ -181,10 +139,9 @@ class Routes:
             first = holder is None
             changed = first or not self._has_version(new)
             if drop_missing_topics and not new.mappings:
-                for topic in broker.topics - new.topics.keys():
-                    self._drop_queues(topic, broker)
+                yield from self._dropping(broker, broker.topics - new.topics.keys())
             yield from self._take_topics(broker, new, changed)
-        self.presences[new.cluster, new.address] = _presence(new, now_ms)
+        self.presences[new.cluster, new.address] = presence(new, now_ms)
         self._behind.setdefault(new.link, set()).add((new.cluster, new.address))
         notice = None
         if new.broker_id < id_min_before:
@@ -224,15 +181,15 @@ class Routes:
     def _check_room(self, broker: Broker, new: Registration) -> None:
         addresses = len(broker.addresses.keys() | {new.broker_id})
         if addresses > ADDRESSES_MAX:
-            raise _too_many(f"broker {new.name} has {addresses} addresses", ADDRESSES_MAX)
+            raise too_many(f"broker {new.name} has {addresses} addresses", ADDRESSES_MAX)
         if new.name not in self.brokers and len(self.brokers) >= BROKERS_MAX:
-            raise _too_many(f"{len(self.brokers)} brokers are registered", BROKERS_MAX)
+            raise too_many(f"{len(self.brokers)} brokers are registered", BROKERS_MAX)
         behind = self._behind.get(new.link, set())
         if (new.cluster, new.address) not in behind and len(behind) >= BROKERS_A_LINK_MAX:
-            raise _too_many(f"this connection has registered {len(behind)} brokers", BROKERS_A_LINK_MAX)
+            raise too_many(f"this connection has registered {len(behind)} brokers", BROKERS_A_LINK_MAX)
         new_topics = 0 if new.topics.keys() <= broker.topics else len(new.topics.keys() - broker.topics)
         if len(broker.topics) + new_topics > TOPICS_A_BROKER_MAX:
-            raise _too_many(f"broker {new.name} has {len(broker.topics) + new_topics} topics", TOPICS_A_BROKER_MAX)
+            raise too_many(f"broker {new.name} has {len(broker.topics) + new_topics} topics", TOPICS_A_BROKER_MAX)
 
     def _take_topics(self, broker: Broker, new: Registration, changed: bool) -> Iterator[None]:
         mask = ~PERMISSION_WRITE if new.broker_id != MASTER_ID and broker.acting_master else ~0
@@ -304,7 +261,7 @@ class Routes:
         if not broker.acting_master:
             return None
         if MASTER_ID not in broker.addresses:
-            self._change_permissions(broker, lambda permission: permission & ~PERMISSION_WRITE)
+            self._begin(self._keep_from_writing(broker))
         return _notice(broker, offline_address=address, ha_address=None) if was_min else None
 
     def leave(self, key: Key) -> Notice | None:
@@ -318,8 +275,7 @@ class Routes:
             self.clusters[cluster].remove(broker.name)
             if not self.clusters[cluster]:
                 del self.clusters[cluster]
-        for topic in list(broker.topics):
-            self._drop_queues(topic, broker)
+        self._begin(self._dropping(broker, broker.topics))
 
     # Administration
 
@@ -332,23 +288,37 @@ class Routes:
 
     def _change_broker_permissions(self, name: str, change: Callable[[int], int]) -> int:
         broker = self.brokers.get(name)
-        return self._change_permissions(broker, change) if broker is not None else 0
+        if broker is None:
+            return 0
+        count = len(broker.topics)
+        self._begin(self._changing_permissions(broker, change))
+        return count
 
-    def _change_permissions(self, broker: Broker, change: Callable[[int], int]) -> int:
+    def _keep_from_writing(self, broker: Broker) -> Iterator[None]:
+        """Until a master is back, which has registered its topics as it wants them."""
+        steps = self._changing_permissions(broker, lambda permission: permission & ~PERMISSION_WRITE)
+        while MASTER_ID not in broker.addresses and next(steps, steps) is not steps:
+            yield
+
+    def _changing_permissions(self, broker: Broker, change: Callable[[int], int]) -> Iterator[None]:
         changed: dict[Queues, Queues] = {}
-        for topic in broker.topics:
-            queues = self.topics[topic][broker.name]
-            after = changed.get(queues)
-            if after is None:
-                after = changed[queues] = replace(queues, permission=change(queues.permission))
-            self._set_queues(topic, broker, after)
-        return len(broker.topics)
+        for topics in _steps(broker.topics):
+            if self.brokers.get(broker.name) is not broker:
+                return
+            for topic in topics:
+                if topic in broker.topics:
+                    queues = self.topics[topic][broker.name]
+                    after = changed.get(queues)
+                    if after is None:
+                        after = changed[queues] = replace(queues, permission=change(queues.permission))
+                    self._set_queues(topic, broker, after)
+            yield
 
     def delete_topic(self, topic: str, cluster: str | None) -> None:
         """Forget a topic, on the brokers of one cluster or on all, until they register it again."""
         holders = self.topics.get(topic, {}).keys() if cluster is None else self.clusters.get(cluster, ())
         for name in list(holders):
-            if topic in self.brokers[name].topics:
+            if self._serves(name, topic):
                 self._drop_queues(topic, self.brokers[name])
 
     def register_topic(self, topic: str, queues: list[QueueData]) -> None:
@@ -374,6 +344,10 @@ class Routes:
         """Topics whose flags under `mask` are `flags` on the first of their brokers."""
         return [topic for topic, held in self.topics.items() if next(iter(held.values())).flags & mask == flags]
 
+    def served_topics(self) -> list[str]:
+        """In the order of names, unless there are so many that sorting would hold the loop."""
+        return sorted(self.topics) if len(self.topics) <= SORTED_MAX else list(self.topics)
+
     def cluster_info(self) -> ClusterInfo:
         return ClusterInfo(
             broker_addr_table={name: _broker_data(self.brokers[name]) for name in sorted(self.brokers)},
@@ -391,9 +365,12 @@ class Routes:
         held = self.topics.get(topic)
         if held is None:
             return None
+        serving = [name for name in sorted(held) if self._serves(name, topic)]
+        if not serving:
+            return None
         route = TopicRoute(topic_queue_mapping_by_broker=self.mappings.get(topic))
         acting = acting_masters and not topic.startswith(MEMBER_TOPIC_PREFIX)
-        for name in sorted(held):
+        for name in serving:
             broker, queues = self.brokers[name], held[name]
             data = _broker_data(broker)
             if acting and broker.acting_master and not queues.permission & PERMISSION_WRITE:
@@ -407,70 +384,51 @@ class Routes:
 
     def _set_queues(self, topic: str, broker: Broker, queues: Queues) -> None:
         held = self.topics.setdefault(topic, {})
-        if held.get(broker.name) != queues:
+        if held.get(broker.name) != queues or topic not in broker.topics:  # left by one of the same name that has gone
             held[broker.name] = queues
             broker.topics.add(topic)
             self._changed(topic)
 
     def _drop_queues(self, topic: str, broker: Broker) -> None:
-        held = self.topics[topic]
-        del held[broker.name]
-        broker.topics.remove(topic)
+        broker.topics.discard(topic)
+        if self._serves(broker.name, topic):  # one of the same name has come since
+            return
+        held = self.topics.get(topic)
+        if held is None:
+            return
+        held.pop(broker.name, None)
         if not held:
             del self.topics[topic]
             self.mappings.pop(topic, None)
         self._changed(topic)
 
+    def _serves(self, name: str, topic: str) -> bool:
+        broker = self.brokers.get(name)
+        return broker is not None and topic in broker.topics
+
+    # What touches many topics
+
+    def _dropping(self, broker: Broker, doomed: Iterable[str]) -> Iterator[None]:
+        for topics in _steps(doomed):
+            for topic in topics:
+                self._drop_queues(topic, broker)
+            yield
+
     def _touch(self, broker: Broker) -> None:
-        for topic in broker.topics:
-            self._changed(topic)
+        self._begin(self._touching(broker))
+
+    def _touching(self, broker: Broker) -> Iterator[None]:
+        for topics in _steps(broker.topics):
+            for topic in topics:
+                self._changed(topic)
+            yield
 
 
-def _check(new: Registration) -> None:
-    """RequestError for names and numbers that no server may keep, and no client may be given."""
-    for kind, name in (("broker", new.name), ("cluster", new.cluster), ("zone", new.zone or "-")):
-        fault = names.server_name_fault(kind, name)
-        if fault is not None:
-            raise RequestError(Response.INVALID_PARAMETER, fault)
-    for address in (new.address, new.ha_address, *new.filter_servers):
-        if len(address) > names.SERVER_NAME_CHARS_MAX or not address.isprintable():
-            raise RequestError(
-                Response.INVALID_PARAMETER,
-                f"the address {address[:80]!r} of broker {new.name} has control characters or more than "
-                f"{names.SERVER_NAME_CHARS_MAX}",
-            )
-    if len(new.filter_servers) > FILTER_SERVERS_MAX:
-        raise _too_many(f"broker {new.name} has {len(new.filter_servers)} filter servers", FILTER_SERVERS_MAX)
-    if len(new.topics) > TOPICS_A_BROKER_MAX:
-        raise _too_many(f"broker {new.name} has {len(new.topics)} topics", TOPICS_A_BROKER_MAX)
-
-
-def check_topic(topic: str, read_queues: int, write_queues: int) -> None:
-    """The same for one topic of a registration."""
-    fault = names.server_name_fault("topic", topic)
-    if fault is not None:
-        raise RequestError(Response.INVALID_PARAMETER, fault)
-    if not (0 <= read_queues <= QUEUES_MAX and 0 <= write_queues <= QUEUES_MAX):
-        raise RequestError(
-            Response.INVALID_PARAMETER,
-            f"topic {topic} has {read_queues} read and {write_queues} write queues, allowed are 0 to {QUEUES_MAX}",
-        )
-
-
-def _too_many(what: str, most: int) -> RequestError:
-    return RequestError(Response.SYSTEM_ERROR, f"{what}, at most {most} are allowed")
-
-
-def _presence(new: Registration, now_ms: int) -> Presence:
-    return Presence(
-        broker_name=new.name,
-        broker_id=new.broker_id,
-        link=new.link,
-        seen_ms=now_ms,
-        timeout_ms=TIMEOUT_MS if new.timeout_ms is None else new.timeout_ms,
-        data_version=new.data_version,
-        ha_address=new.ha_address,
-    )
+def _steps(topics: Iterable[str]) -> Iterator[list[str]]:
+    """A copy of what is there now, in parts."""
+    waiting = list(topics)
+    for start in range(0, len(waiting), TOPICS_A_STEP):
+        yield waiting[start : start + TOPICS_A_STEP]
 
 
 def _notice(broker: Broker, *, offline_address: str | None, ha_address: str | None) -> Notice:

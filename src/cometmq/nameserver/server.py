@@ -27,7 +27,8 @@ from cometmq.nameserver.access import make_guard
 from cometmq.nameserver.handlers import HANDLERS, State
 from cometmq.nameserver.kv import KeyValues
 from cometmq.nameserver.query import RouteQueries
-from cometmq.nameserver.routes import Key, Notice
+from cometmq.nameserver.registration import Notice
+from cometmq.nameserver.routes import Key
 from cometmq.nameserver.settings import LiveSettings
 from cometmq.nameserver.upstream import Upstream
 from cometmq.net.client import Client
@@ -64,7 +65,8 @@ class NameServer:
         self._telling: set[asyncio.Task[None]] = set()
         self._stopping = False
         key_values = KeyValues(config.kv_file, config.kv_bytes_max, config.kv_entries_max, config.kv_value_chars_max)
-        queries = RouteQueries(settings, key_values, self._clock)
+        queries = RouteQueries(settings, key_values, self._clock, self._work_soon)
+        self._works = False
         self.state = State(settings, key_values, queries, self._clock, self._tell)
         self._route = Family("route", config.route_requests_max)
         self._default = Family("default", config.default_requests_max)
@@ -145,16 +147,8 @@ class NameServer:
             return
         keys = self.state.routes.behind(connection)
         self.state.routes.forget_link(connection)
-        self._drop_in_turns(keys, "connection closed")
-
-    def _drop_in_turns(self, keys: list[Key], cause: str) -> None:
-        """One now, the others in later turns: each may have many topics."""
-        for number, key in enumerate(keys):
-            if key in self.state.routes.presences:
-                self._drop(key, cause)
-            if number + 1 < len(keys):
-                asyncio.get_running_loop().call_soon(self._drop_in_turns, keys[number + 1 :], cause)
-                return
+        for key in keys:
+            self._drop(key, "connection closed")
 
     def _scan(self) -> None:
         for key in self.state.routes.expired(self.state.now_ms()):
@@ -166,6 +160,20 @@ class NameServer:
     def _drop(self, key: Key, cause: str) -> None:
         log.warning("unregistered broker cluster=%s address=%s cause=%s", *key, cause)
         self._tell(self.state.routes.leave(key))
+
+    # What touches many topics
+
+    def _work_soon(self) -> None:
+        if not self._works:
+            self._works = True
+            asyncio.get_running_loop().call_soon(self._work)
+
+    def _work(self) -> None:
+        """A step in each turn of the loop."""
+        self._works = False
+        self.state.routes.work()
+        if self.state.routes.has_work:
+            self._work_soon()
 
     # Telling brokers
 
