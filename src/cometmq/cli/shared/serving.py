@@ -113,10 +113,13 @@ def stop_signal() -> asyncio.Event:
 
 def tune_collector() -> None:
     """Decoding the 5,000 topics of a large broker takes 4 ms instead of 8, and no 45 ms pauses, when the garbage
-    collector does not run for every 700 new objects nor visit what was there at the start."""
+    collector does not run for every 700 new objects nor visit what was there at the start.
+
+    The middle generation holds what peers have parked lately: at 200,000 objects a look at it held the loop for 77 ms,
+    at 40,000 it takes 15. The oldest is looked at as rarely as before, after two million objects."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(20_000, 10, 10)
+    gc.set_threshold(10_000, 4, 50)
 
 
 def keep_heap() -> None:
