@@ -56,6 +56,7 @@ TWINS = (
     Twin("topic_admin", "cometmq.client.admin.topics", "TopicAdmin", inner=ADMIN),
     Twin("group_admin", "cometmq.client.admin.groups", "GroupAdmin", inner=ADMIN),
     Twin("offset_admin", "cometmq.client.admin.offsets", "OffsetAdmin", inner=ADMIN),
+    Twin("narrowing_admin", "cometmq.client.admin.narrowing", "NarrowingAdmin", inner=ADMIN),
     Twin("message_admin", "cometmq.client.admin.messages", "MessageAdmin", inner=ADMIN),
     Twin("cluster_admin", "cometmq.client.admin.cluster", "ClusterAdmin", inner=ADMIN),
     Twin("user_admin", "cometmq.client.admin.users", "UserAdmin", inner=ADMIN),

@@ -43,6 +43,33 @@ def test_a_topic_can_get_more_queues_and_other_permissions(comet: Comet) -> None
     assert "--queues" in nothing.err
 
 
+def test_a_topic_gets_fewer_queues_by_a_plan_and_with_yes(comet: Comet) -> None:
+    comet.good("topic", "create", "TopicNarrowed", "--queues", "4", "--broker", "broker-a")
+    kept = comet.good("topic", "create", "TopicNarrowed", "--queues", "2", "--broker", "broker-a", "-o", "json")
+    assert kept.json["queues"] == 4
+    assert "cometmq topic narrow TopicNarrowed --queues 2" in kept.err
+    refused = comet("topic", "alter", "TopicNarrowed", "--queues", "2")
+    assert (refused.code, "topic narrow" in refused.err) == (2, True)
+    plan = comet.good("topic", "narrow", "TopicNarrowed", "--queues", "2", "-o", "json")
+    assert [(row["queue"], row["messages"], row["unread"]) for row in plan.json] == [(2, 0, {}), (3, 0, {})]
+    assert "--yes" in plan.err
+    assert comet.good("topic", "describe", "TopicNarrowed", "-o", "json").json["queues"] == 4
+    done = comet.good("topic", "narrow", "TopicNarrowed", "--queues", "2", "--yes", "-o", "json").json
+    assert [(on["write_queues"], on["read_queues"]) for on in done["on"]] == [(2, 2)]
+
+
+def test_a_topic_that_a_group_has_not_read_is_not_narrowed_yet(comet: Comet) -> None:
+    comet.good("topic", "create", "TopicUnread", "--queues", "3", "--broker", "broker-a")
+    comet.good("send", "TopicUnread", *"abcdef")
+    comet.good("group", "create", "slow")
+    comet.good("group", "seek", "slow", "TopicUnread", "--to", "earliest", "--yes")
+    left = comet("topic", "narrow", "TopicUnread", "--queues", "1", "--drain", "10ms", "--yes", "-o", "json")
+    assert left.code == 1
+    assert [row["unread"] for row in left.json] == [{"slow": 2}, {"slow": 2}]
+    on = comet.good("topic", "describe", "TopicUnread", "-o", "json").json["on"]
+    assert [(one["write_queues"], one["read_queues"]) for one in on] == [(1, 3)]
+
+
 def test_update_gives_a_topic_to_one_more_broker_in_the_form_it_has(comet: Comet) -> None:
     comet.good("topic", "create", "TopicGrown", "--queues", "3", "--broker", "broker-a")
     ran = comet.good("topic", "update", "TopicGrown", "--broker", "broker-b", "-o", "json")

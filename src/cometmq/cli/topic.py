@@ -1,6 +1,7 @@
-"""`cometmq topic`: list, create, describe, alter, delete.
+"""`cometmq topic`: list, create, describe, alter, narrow, delete.
 
     cometmq topic create orders --queues 8                on every broker of every cluster
+    cometmq topic narrow orders --queues 4 --yes          fewer queues, after groups have read the others
     cometmq topic update orders --broker broker-b         give it to one more broker, in the form it has elsewhere
 
 A topic that a first message makes exists at that message's broker only (docs/topics.md); `create` gives it to all.
@@ -12,17 +13,18 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.cli.shared import output
-from cometmq.cli.shared.arguments import Verb, count, pair, run_noun
+from cometmq.cli.shared.arguments import Verb, count, duration, pair, run_noun
 from cometmq.cli.shared.connect import administration
+from cometmq.cli.shared.failures import EXIT_NO
 from cometmq.cli.shared.times import time_text
 from cometmq.errors import ConfigError, NoRoute
 
 if TYPE_CHECKING:
-    from cometmq.client.admin import Admin, Topic
+    from cometmq.client.admin import Admin, HiddenQueue, Topic
 
 
 def main(argv: list[str]) -> int:
-    return run_noun("topic", "Topics: list, create, describe, alter, delete.", VERBS, argv)
+    return run_noun("topic", "Topics: list, create, describe, alter, narrow, delete.", VERBS, argv)
 
 
 def _list_arguments(parser: argparse.ArgumentParser) -> None:
@@ -69,7 +71,7 @@ def _create_arguments(parser: argparse.ArgumentParser) -> None:
     _place(parser)
     parser.add_argument("-q", "--queues", type=count, default=8, help="on each broker; default 8")
     parser.add_argument("--read-queues", type=count, metavar="N", help="if not as many as --queues")
-    parser.add_argument("--permissions", default="rw", metavar="rw", help="r, w or rw")
+    parser.add_argument("--permissions", metavar="rw", help="r, w or rw; default rw, or what the topic has")
     parser.add_argument("--kind", help="NORMAL, FIFO, DELAY, TRANSACTION or MIXED, for brokers that check it")
     parser.add_argument("--ordered", action="store_true", help="keys keep their queues while a broker is away")
     parser.add_argument("--attribute", type=pair, action="append", default=[], metavar="NAME=VALUE")
@@ -89,7 +91,14 @@ async def _create(options: argparse.Namespace) -> None:
             broker=options.broker,
         )
         _show(options.output, made)
-    output.note(f"created {options.topic}; try: cometmq send {options.topic} hello")
+    wider = [on for on in made.brokers if on.write_queues > options.queues]
+    if wider:
+        output.note(
+            f"{wider[0].broker} had {options.topic} with {wider[0].write_queues} queues and keeps them; for fewer: "
+            f"cometmq topic narrow {options.topic} --queues {options.queues}"
+        )
+    else:
+        output.note(f"created {options.topic}; try: cometmq send {options.topic} hello")
 
 
 def _describe_arguments(parser: argparse.ArgumentParser) -> None:
@@ -222,6 +231,50 @@ async def _extend(admin: "Admin", options: argparse.Namespace, changes: Mapping[
     output.note(f"extended {options.topic} to {options.broker}: clients use it after their next refresh, 30 s at most")
 
 
+def _narrow_arguments(parser: argparse.ArgumentParser) -> None:
+    _place(parser)
+    parser.add_argument("-q", "--queues", type=count, required=True, help="on each broker, from now on")
+    parser.add_argument("--drain", type=duration, default=60.0, metavar="TIME",
+                        help="how long groups may take to read the others; default 60s")  # fmt: skip
+    parser.add_argument("--yes", action="store_true", help="do it; without this only the plan is shown")
+
+
+async def _narrow(options: argparse.Namespace) -> int:
+    place = {"queues": options.queues, "cluster": options.cluster, "broker": options.broker}
+    async with administration(options) as admin:
+        plan = await admin.plan_narrowing(options.topic, **place)
+        if not options.yes:
+            _hidden(options.output, plan)
+            messages = sum(one.messages for one in plan)
+            output.note(f"would hide {len(plan)} queues with {messages} messages, once groups have read them")
+            output.note("nothing was changed: add --yes to do it")
+            return 0
+        left = await admin.narrow_topic(options.topic, **place, drain_s=options.drain)
+        if left:
+            _hidden(options.output, left)
+            output.note(
+                f"not narrowed yet: nobody writes to these queues any more, groups have not read them after "
+                f"{options.drain:g} s; run the same again later"
+            )
+            return EXIT_NO
+        _show(options.output, await admin.describe_topic(options.topic))
+    return 0
+
+
+def _hidden(form: str, queues: "list[HiddenQueue]") -> None:
+    rows = [
+        {
+            "broker": one.queue.broker_name,
+            "queue": one.queue.queue_id,
+            "messages": one.messages,
+            "unread": dict(one.unread) if form in ("json", "yaml") else
+            [f"{group} {count}" for group, count in one.unread.items()],
+        }
+        for one in queues
+    ]  # fmt: skip
+    output.rows(form, rows, ("broker", "queue", "messages", "unread"))
+
+
 def _delete_arguments(parser: argparse.ArgumentParser) -> None:
     _place(parser)
     parser.add_argument("--yes", action="store_true", help="do it; without this only the plan is shown")
@@ -249,5 +302,7 @@ VERBS: Final = (
     Verb("alter", "change queues, permissions or attributes; with --broker, extend it to one more", _alter,
          _alter_arguments, example="cometmq topic alter orders --queues 16"),
     Verb("update", "the same as alter", _alter, _alter_arguments),
+    Verb("narrow", "give a topic fewer queues, after groups have read the others", _narrow, _narrow_arguments,
+         example="cometmq topic narrow orders --queues 4"),
     Verb("delete", "delete a topic and its messages", _delete, _delete_arguments),
 )  # fmt: skip

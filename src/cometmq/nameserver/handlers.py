@@ -180,6 +180,7 @@ async def unregister_broker(state: State, _: Connection, request: Command) -> Co
 async def _worked_off(state: State) -> None:
     """What the request has changed is so for every topic before it is answered."""
     while state.routes.has_work:
+        state.routes.work()
         await asyncio.sleep(0)
 
 

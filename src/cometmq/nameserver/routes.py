@@ -14,9 +14,9 @@ Every change that can alter the route of a topic calls `changed(topic)`; whoever
 A broker goes when it says so, when its link closes, or when it was silent for its timeout. With its last address the
 broker name goes, and with the last broker a topic.
 
-What touches every topic of a broker is done in steps of TOPICS_A_STEP. The first is made at once, the others wait in
-line for `work`, which whoever has the loop calls while `has_work`; `unfinished` is called when something waits. A broker
-that has gone is picked up for no route from the first step on.
+What touches every topic of a broker is done in steps of TOPICS_A_STEP. The first is made immediately, the others wait
+for `work`, which the server calls while `has_work`; `unfinished` is called when something waits. A broker that has gone
+is in no new route from the first step on.
 """
 
 from collections import deque

@@ -7,12 +7,23 @@ from cometmq.sync.cluster_admin import ClusterAdmin
 from cometmq.sync.group_admin import GroupAdmin
 from cometmq.sync.life import Life
 from cometmq.sync.message_admin import MessageAdmin
+from cometmq.sync.narrowing_admin import NarrowingAdmin
 from cometmq.sync.offset_admin import OffsetAdmin
 from cometmq.sync.topic_admin import TopicAdmin
 from cometmq.sync.user_admin import UserAdmin
 
 
-class Admin(Life, TopicAdmin, GroupAdmin, OffsetAdmin, MessageAdmin, ClusterAdmin, UserAdmin, AccessAdmin):
+class Admin(
+    Life,
+    TopicAdmin,
+    GroupAdmin,
+    OffsetAdmin,
+    NarrowingAdmin,
+    MessageAdmin,
+    ClusterAdmin,
+    UserAdmin,
+    AccessAdmin,
+):
     """Made by `Client.admin()`."""
 
     _inner: AsyncAdmin

@@ -21,14 +21,17 @@ class TopicAdmin:
         *,
         queues: int = 8,
         read_queues: int | None = None,
-        permissions: str = "rw",
+        permissions: str | None = None,
         kind: str | None = None,
         ordered: bool = False,
         attributes: Mapping[str, str] | None = None,
         cluster: str | None = None,
         broker: str | None = None,
     ) -> Topic:
-        """Make a topic, or bring it into this form where it is there already.
+        """Make a topic where it is missing, with permissions "rw" unless given.
+
+        Where it is there already it stays as it is, except for what is given here, and it never gets fewer queues than
+        it has: `narrow_topic` does that.
 
         `ordered` also fixes the list of its queues in name servers; those with orderMessageEnable=true then tell it to
         producers, whose keys stay in their queues while a broker is away. `kind` is NORMAL, FIFO, DELAY, TRANSACTION or
@@ -59,7 +62,10 @@ class TopicAdmin:
         cluster: str | None = None,
         broker: str | None = None,
     ) -> Topic:
-        """Change what is given, on every broker that has the topic. An attribute of None is removed."""
+        """Change what is given, on every broker that has the topic. An attribute of None is removed.
+
+        ConfigError for fewer queues than there are, which would hide messages: `narrow_topic` does that.
+        """
         return self._thread.run(
             self._inner.alter_topic(
                 topic,

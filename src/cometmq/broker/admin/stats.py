@@ -70,13 +70,21 @@ async def topic_stats(context: StatsContext, connection: Connection, request: Co
     topic = _topic(context, GetTopicStats.decode(request.ext).topic)
     name = topic.topic_name
     table: dict[MessageQueue, TopicOffset] = {}
-    for queue_id in range(max(topic.read_queue_nums, topic.write_queue_nums)):
-        await _give_way(queue_id)
+    used = max(topic.read_queue_nums, topic.write_queue_nums)
+    for number, queue_id in enumerate(_queues(context, topic, used)):
+        await _give_way(number)
         low, high = context.store.queue_bounds(name, queue_id)
         last_ms = await _store_time(context, name, queue_id, high - 1) if high > 0 else 0
         table[MessageQueue(context.config().broker_name, queue_id, name)] = TopicOffset(last_ms, high, low)
     body = TopicStats(offset_table=table, topic_put_tps=context.stats.put_rate(name))
     return reply(request, body=body.encode())
+
+
+def _queues(context: StatsContext, topic: TopicConfig, used: int) -> list[int]:
+    """Those that clients use, and behind them those that hold messages which clients do not see."""
+    hidden = [number for number in context.store.queues.of_topic(topic.topic_name) if number >= used]
+    bounds = ((number, context.store.queue_bounds(topic.topic_name, number)) for number in sorted(hidden))
+    return [*range(used), *[number for number, (low, high) in bounds if low < high]]
 
 
 async def _store_time(context: StatsContext, topic: str, queue_id: int, offset: int) -> int:
@@ -158,8 +166,8 @@ def _is_consumed(context: StatsContext, group: str, topic: str) -> bool:
 async def _progress(context: StatsContext, group: str, topic: TopicConfig) -> dict[MessageQueue, QueueProgress]:
     table: dict[MessageQueue, QueueProgress] = {}
     name = topic.topic_name
-    for queue_id in range(topic.read_queue_nums):
-        await _give_way(queue_id)
+    for number, queue_id in enumerate(_queues(context, topic, topic.read_queue_nums)):
+        await _give_way(number)
         _, high = context.store.queue_bounds(name, queue_id)
         consumed = max(0, context.offsets.query(group, name, queue_id))
         last_ms = await _store_time(context, name, queue_id, consumed - 1) if consumed > 0 else 0

@@ -16,6 +16,7 @@ from typing import Self
 from cometmq.client.admin.access import AccessAdmin
 from cometmq.client.admin.cluster import ClusterAdmin
 from cometmq.client.admin.messages import MessageAdmin, origin_topic
+from cometmq.client.admin.narrowing import HiddenQueue, NarrowingAdmin
 from cometmq.client.admin.offsets import Place
 from cometmq.client.admin.results import (
     Access,
@@ -45,7 +46,7 @@ from cometmq.client.cluster.instance import Instance
 from cometmq.client.options import ClientOptions
 
 
-class Admin(MessageAdmin, ClusterAdmin, AccessAdmin):
+class Admin(NarrowingAdmin, MessageAdmin, ClusterAdmin, AccessAdmin):
     """Made by `Client.admin()`; on its own, `Admin(namesrv="host:9876")` has a private client. `timeout_s` bounds every
     single request."""
 
@@ -95,6 +96,7 @@ __all__ = [
     "DirectResult",
     "Group",
     "GroupConnections",
+    "HiddenQueue",
     "Lag",
     "Move",
     "Place",

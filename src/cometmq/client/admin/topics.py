@@ -4,7 +4,7 @@ A topic is made broker by broker. Without `cluster` or `broker` every master get
 route by the time these return holds for CometMQ's brokers; Java's tell the name server at once, too, but do not wait.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from cometmq import names
 from cometmq.client.admin.calls import Calls, each
@@ -45,36 +45,48 @@ class TopicAdmin(Calls):
         *,
         queues: int = 8,
         read_queues: int | None = None,
-        permissions: str = "rw",
+        permissions: str | None = None,
         kind: str | None = None,
         ordered: bool = False,
         attributes: Mapping[str, str] | None = None,
         cluster: str | None = None,
         broker: str | None = None,
     ) -> Topic:
-        """Make a topic, or bring it into this form where it is there already.
+        """Make a topic where it is missing, with permissions "rw" unless given.
+
+        Where it is there already it stays as it is, except for what is given here, and it never gets fewer queues than
+        it has: `narrow_topic` does that.
 
         `ordered` also fixes the list of its queues in name servers; those with orderMessageEnable=true then tell it to
         producers, whose keys stay in their queues while a broker is away. `kind` is NORMAL, FIFO, DELAY, TRANSACTION or
         MIXED, for brokers that check it.
         """
         _check(topic, kind)
+        _check_queues("queues", queues)
+        _check_queues("read_queues", read_queues)
+        bits = None if permissions is None else _bits(permissions)
         changes = {f"+{name}": value for name, value in (attributes or {}).items()}
         if kind is not None:
             changes[f"+{KIND}"] = kind
-        config = TopicConfig(
-            attributes=changes,
-            order=ordered,
-            perm=_bits(permissions),
-            read_queue_nums=queues if read_queues is None else read_queues,
-            topic_name=self.wrap(topic),
-            write_queue_nums=queues,
-        )
+        name = self.wrap(topic)
         masters = await self.masters(cluster, broker)
-        await each(masters, lambda master: self._put_topic(master, config))
+
+        async def put(master: BrokerMember) -> int:
+            known = await self._find_topic(master, name)
+            config = known or TopicConfig(topic_name=name, perm=_bits("rw"), read_queue_nums=0, write_queue_nums=0)
+            config.attributes = changes
+            config.order = config.order or ordered
+            if bits is not None:
+                config.perm = bits
+            config.write_queue_nums = max(config.write_queue_nums, queues)
+            config.read_queue_nums = max(config.read_queue_nums, queues if read_queues is None else read_queues)
+            await self._put_topic(master, config)
+            return config.write_queue_nums
+
+        counts = await each(masters, put)
         if ordered:
-            await self._fix_order(config.topic_name, queues, masters)
-        return await self._read_topic(config.topic_name, masters)
+            await self._fix_order(name, counts, masters)
+        return await self._read_topic(name, masters)
 
     async def alter_topic(
         self,
@@ -87,10 +99,23 @@ class TopicAdmin(Calls):
         cluster: str | None = None,
         broker: str | None = None,
     ) -> Topic:
-        """Change what is given, on every broker that has the topic. An attribute of None is removed."""
+        """Change what is given, on every broker that has the topic. An attribute of None is removed.
+
+        ConfigError for fewer queues than there are, which would hide messages: `narrow_topic` does that.
+        """
+        _check_queues("queues", queues)
+        _check_queues("read_queues", read_queues)
         name = self.wrap(topic)
         masters = await self._chosen(name, cluster, broker)
         configs = await each(masters, lambda master: self._get_topic(master, name))
+        readable = queues if read_queues is None else read_queues
+        for master, config in zip(masters, configs, strict=True):
+            if readable is not None and readable < config.read_queue_nums:
+                raise ConfigError(
+                    f"topic {topic} has {config.read_queue_nums} queues at broker {master.name}, with {readable} the "
+                    f"messages of the others would be hidden: cometmq topic narrow {topic} --queues {readable} "
+                    "lets groups read them first"
+                )
         for config in configs:
             config.attributes = {_change(key, value): value or "" for key, value in (attributes or {}).items()}
             if queues is not None:
@@ -197,11 +222,17 @@ class TopicAdmin(Calls):
         await self.ask(master.address, Request.UPDATE_AND_CREATE_TOPIC, header)
 
     async def _get_topic(self, master: BrokerMember, name: str) -> TopicConfig:
+        found = await self._find_topic(master, name)
+        if found is None:
+            raise NoRoute(f"broker {master.name} has no topic {name}: create it there first")
+        return found
+
+    async def _find_topic(self, master: BrokerMember, name: str) -> TopicConfig | None:
         try:
             response = await self.ask(master.address, Request.GET_TOPIC_CONFIG, GetTopicConfig(name))
         except BrokerError as error:
             if error.code == Response.TOPIC_NOT_EXIST:
-                raise NoRoute(f"broker {master.name} has no topic {name}: create it there first") from error
+                return None
             raise
         return TopicConfig.decode(response.body)
 
@@ -219,10 +250,10 @@ class TopicAdmin(Calls):
             raise
         return response.ext.get("value")
 
-    async def _fix_order(self, name: str, queues: int, masters: list[BrokerMember]) -> None:
+    async def _fix_order(self, name: str, queues: Sequence[int], masters: list[BrokerMember]) -> None:
         known = await self._order_of(name)
         counts = dict(part.rsplit(":", 1) for part in known.split(";") if ":" in part) if known else {}
-        counts.update({master.name: str(queues) for master in masters})
+        counts.update({master.name: str(count) for master, count in zip(masters, queues, strict=True)})
         value = ";".join(f"{broker}:{count}" for broker, count in sorted(counts.items()))
         await self.ask_name_servers(Request.PUT_KV_CONFIG, PutKvConfig(ORDER_NAMESPACE, name, value))
 
@@ -243,6 +274,11 @@ def _check(topic: str, kind: str | None) -> None:
         raise ConfigError(fault)
     if kind is not None and kind not in KINDS:
         raise ConfigError(f"kind is {kind!r}, known are {', '.join(KINDS)}")
+
+
+def _check_queues(argument: str, count: int | None) -> None:
+    if count is not None and count < 1:
+        raise ConfigError(f"{argument} is {count}: a topic needs at least one; permissions say who may write or read")
 
 
 def _change(key: str, value: str | None) -> str:

@@ -141,6 +141,10 @@ class ConsumeQueues:
         for batch_queues in self.batch_topics.values():
             yield from batch_queues.values()
 
+    def of_topic(self, topic: str) -> list[int]:
+        """The queues that there are."""
+        return [*self.topics.get(topic, ()), *self.batch_topics.get(topic, ())]
+
     def queue(self, topic: str, queue_id: int) -> ConsumeQueue:
         """The queue, made if missing. StoreError if the topic cannot be a directory name."""
         queues = self.topics.get(topic)
