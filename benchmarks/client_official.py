@@ -11,7 +11,7 @@ WINDOW = 64
 
 
 def main(address: str, topic: str, mode: str, count: int) -> dict[str, object]:
-    import rocketmq  # type: ignore[import-not-found]
+    import rocketmq  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
     configuration = rocketmq.ClientConfiguration(address, rocketmq.Credentials())
     if mode == "receive":
