@@ -52,6 +52,7 @@ HOT_MODULES: tuple[str, ...] = (
     "src/cometmq/net/peer.py",
     "src/cometmq/net/endpoint.py",
     "src/cometmq/net/intake.py",
+    "src/cometmq/net/meter.py",
     "src/cometmq/net/output.py",
     "src/cometmq/net/serving.py",
     "src/cometmq/net/waiting.py",

@@ -28,6 +28,24 @@ EFFECTS: Final[dict[str, str]] = {
     "enableShutdownGracefully": "a stop waits for connections to end by themselves",
     "shutdownWaitTimeSeconds": "how long a graceful stop waits",
     "configBlackList": "keys that no request may change",
+    # Metrics and health
+    "metricsExporterType": "DISABLE, PROM (a page for Prometheus), LOG (a JSON line in the log), OTLP_GRPC (not built: "
+    "refused at start); or 0 to 3",
+    "metricsPromExporterPort": "where metrics and health are served with PROM",
+    "metricsPromExporterHost": "the address to listen on for them; empty: brokerIP1, else the address of the server",
+    "metricsLabel": "labels for every sample: `name:value,name:value`",
+    "metricsOtelCardinalityLimit": "series of one family; what is beyond is added up in one of them",
+    "metricLoggingExporterIntervalInMills": "how often LOG writes",
+    "healthPort": "serve health here without metrics, or besides PROM at its own port; 0: do not",
+    "enableStatsMetrics": "show the group of the broker's state",
+    "enableRequestMetrics": "show the group of messages in and out",
+    "enableConnectionMetrics": "show the group of connected clients",
+    "enableLagAndDlqMetrics": "show the group of lag and dead letters",
+    "enableTransactionMetrics": "show the group of transactions",
+    "enableRemotingMetrics": "time requests and show the group",
+    "enableMessageStoreMetrics": "show the group of the store and of timers",
+    "enablePopMetrics": "show the group of POP",
+    "cometmqQueueLagMetrics": "show lag by queue, also of groups that are not connected; our own",
     # Topics, groups, clients
     "clusterTopicEnable": "the topic named like the cluster may be written and read; off: it only passes on its "
     "settings",

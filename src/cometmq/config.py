@@ -52,6 +52,15 @@ class ServerConfig:
     audit_log_path: str = setting("authAuditLogPath", "", NEVER)
     proxy_trusted_addresses: str = setting("proxyProtocolTrustedAddresses", "", NEVER)
 
+    # Metrics and health
+    metrics_exporter_type: str = setting("metricsExporterType", "DISABLE", NEVER)
+    metrics_port: int = setting("metricsPromExporterPort", 5557, NEVER, most=65535)
+    metrics_host: str = setting("metricsPromExporterHost", "", NEVER)
+    metrics_label: str = setting("metricsLabel", "", NEVER)
+    metrics_series_max: int = setting("metricsOtelCardinalityLimit", 50_000, NEVER, least=1, most=1_000_000)
+    metrics_log_interval_ms: int = setting("metricLoggingExporterIntervalInMills", 10_000, NEVER, least=100)
+    health_port: int = setting("healthPort", 0, NEVER, most=65535)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NameServerConfig(ServerConfig):

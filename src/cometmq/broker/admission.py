@@ -13,6 +13,7 @@ than that, so a stall must be longer than the family's limit by `STALL_GRACE_MS`
 always means that nothing was done.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable
 from functools import partial
 from typing import Final
@@ -24,6 +25,7 @@ from cometmq.settings import settings_of
 from cometmq.store.log.commit_log import CommitLog
 
 TICK_S: Final = 0.05
+LAG_BOUNDS_S: Final = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0)
 # For so long after the loop came back, what is read counts as having waited for it.
 AFTERMATH_S: Final = 0.01
 STALL_GRACE_MS: Final = 800
@@ -52,6 +54,9 @@ class LoopWatch:
         # When the loop last showed that it runs.
         self.ticked_s: float = clock.monotonic()
         self.longest_s: float = 0.0
+        # How many turns were late by up to each of LAG_BOUNDS_S, or more, and by how much all.
+        self.lags: list[int] = [0] * (len(LAG_BOUNDS_S) + 1)
+        self.lag_sum_s: float = 0.0
         self._clock: Clock = clock
         self._monotonic: Callable[[], float] = clock.monotonic
         self._gap_s: float = 0.0
@@ -70,6 +75,9 @@ class LoopWatch:
         now_s = self._monotonic()
         self._gap_s = now_s - self.ticked_s - TICK_S
         self.ticked_s = now_s
+        lag_s: float = self._gap_s if self._gap_s > 0 else 0.0
+        self.lags[bisect_left(LAG_BOUNDS_S, lag_s)] += 1
+        self.lag_sum_s += lag_s
         if self._gap_s > self.longest_s:
             self.longest_s = self._gap_s
         self._timer = self._clock.call_later(TICK_S, self._tick)

@@ -148,6 +148,17 @@ class BrokerConfig(ServerConfig):
     controller_mode: bool = setting("enableControllerMode", False, NEVER)
     dledger_enabled: bool = setting("enableDLegerCommitLog", False, NEVER)
 
+    # Groups of metrics
+    stats_metrics: bool = setting("enableStatsMetrics", True, NEVER)
+    message_metrics: bool = setting("enableRequestMetrics", True, NEVER)
+    connection_metrics: bool = setting("enableConnectionMetrics", True, NEVER)
+    lag_metrics: bool = setting("enableLagAndDlqMetrics", True, NEVER)
+    transaction_metrics: bool = setting("enableTransactionMetrics", True, NEVER)
+    request_metrics: bool = setting("enableRemotingMetrics", True, NEVER)
+    store_metrics: bool = setting("enableMessageStoreMetrics", True, NEVER)
+    pop_metrics: bool = setting("enablePopMetrics", True, NEVER)
+    queue_lag_metrics: bool = setting("cometmqQueueLagMetrics", False, NEVER)
+
     # Figures
     commercial_bytes_per_message: int = setting("commercialSizePerMsg", 4_096, NOW, least=1)
     commercial_base_count: int = setting("commercialBaseCount", 1, NOW)

@@ -1,4 +1,5 @@
-"""The two ports of a broker. The second, two below the first, serves the same requests but no pulls."""
+"""The two ports of a broker, and the page of metrics and health. The second port, two below the first, serves the same
+requests but no pulls."""
 
 from typing import Final
 
@@ -8,6 +9,7 @@ from cometmq.broker.rooms import Rooms
 from cometmq.clock import Clock
 from cometmq.net.dispatch import Dispatcher
 from cometmq.net.limits import Limits
+from cometmq.net.seen import Seen
 from cometmq.net.server import Server
 from cometmq.net.tls import TlsSettings
 from cometmq.wire.codes import Request
@@ -23,6 +25,11 @@ MAIN_PORT_ONLY: Final = frozenset(
         Request.POLLING_INFO,
     )
 )
+
+
+def make_seen(config: BrokerConfig, clock: Clock) -> Seen:
+    """Where RocketMQ's exporter listens: at brokerIP1, else where the ports are."""
+    return Seen(config, clock, config.broker_ip1 or config.bind_address)
 
 
 def make_servers(config: BrokerConfig, clock: Clock, rooms: Rooms, access: AccessControl) -> tuple[Server, Server]:

@@ -7,10 +7,13 @@
     consume        pulls, groups, offsets                           delayed; routes of the cluster, the master's life
     produce        sends                                            delayed, transactions, locks of consume
     admin          operators                                        figures of all
+    metrics        what is shown of all, made last                 reads all
     access         users and policies, made before everything else: the server asks it at its ports
 
 What one room must hear of another one it subscribes to here.
 """
+
+from collections.abc import Sequence
 
 from cometmq.auth.needs import NEEDS
 from cometmq.broker.access import requests as access_requests
@@ -23,6 +26,8 @@ from cometmq.broker.cold_pages import ColdPages
 from cometmq.broker.consume.room import ConsumeRoom
 from cometmq.broker.delayed.room import DelayedRoom
 from cometmq.broker.entry import bound, merged
+from cometmq.broker.metrics.context import MetricsContext, TimerView
+from cometmq.broker.metrics.room import MetricsRoom, Promises
 from cometmq.broker.pop.room import PopRoom
 from cometmq.broker.produce.room import ProduceRoom
 from cometmq.broker.replicas.room import ReplicaRoom
@@ -30,6 +35,7 @@ from cometmq.broker.shared import Shared
 from cometmq.broker.tables.files import GROUPS, OFFSETS, TOPICS
 from cometmq.broker.transactions.room import TransactionRoom
 from cometmq.net.connection import Connection
+from cometmq.net.endpoint import Endpoint
 from cometmq.store.queues.consume_queues import LMQ_PREFIX
 from cometmq.store.queues.dispatch import OnArrival
 
@@ -39,6 +45,8 @@ class Rooms:
 
     def __init__(self, shared: Shared, settings: LiveSettings, access: AccessControl, watch: LoopWatch) -> None:
         self.shared = shared
+        self._watch, self._access = watch, access
+        self.metrics: MetricsRoom
         store = shared.store
         pages = ColdPages(store.reading.cold_range, shared.background.load_ranges)
         self.replicas = ReplicaRoom(shared, access.signer)
@@ -95,6 +103,36 @@ class Rooms:
         )
         unsaid = sorted(self.handlers.keys() - NEEDS.keys())
         assert not unsaid, f"say in auth/needs.py what these need: {unsaid}"
+
+    def show(self, endpoints: Sequence[Endpoint], counts_requests: bool) -> None:
+        """The room of metrics: last, because it looks at all others and at the ports."""
+        timers, replication = self.delayed.timers, self.replicas.replication
+        context = MetricsContext(
+            self.shared.config,
+            self.shared.clock,
+            self.shared.tables,
+            self.shared.store,
+            self.shared.stats,
+            self._watch,
+            self.families,
+            TimerView(
+                lambda: timers.files if timers.is_open else None,
+                timers.tally,
+                lambda: timers.queue_behind,
+                lambda: timers.read_behind_ms,
+            ),
+            self.pop.popping.windows.in_hand,
+            lambda: self.consume.longpoll.count,
+            lambda: self._access.checks.wrong_signatures,
+            replication.status,
+            endpoints,
+        )
+        promises = Promises(
+            replication.copies, self.replicas.registration.known_to, lambda: replication.is_connected
+        )
+        self.metrics = MetricsRoom(context, promises)
+        if counts_requests:
+            self.metrics.measure()
 
     async def settled(self) -> None:
         """Changes made so far are on disk, and name servers were told of them. StoreError if they cannot be saved."""

@@ -1,7 +1,7 @@
 """The broker as a whole: what starts in which order, which ports it has, what stops.
 
-    start    tables (topics, groups, offsets, filters, users), store with recovery, the rooms, delay progress, threads
-             of the store, both listeners, timers, registration with every name server
+    start    the page of metrics and health, tables (topics, groups, offsets, filters, users), store with recovery, the
+             rooms, delay progress, threads of the store, both listeners, timers, registration with every name server
     stop     name servers are told first, parked pulls are answered, listeners, tables to disk, store, delay progress
 
 What the broker can do is in its rooms (rooms.py); who owns which state is in docs/owners.md. What runs by the clock is
@@ -20,7 +20,7 @@ from cometmq.broker.access.control import AccessControl
 from cometmq.broker.admin.settings import LiveSettings
 from cometmq.broker.admission import LoopWatch
 from cometmq.broker.hosts import FAST_PORT_BELOW, OwnAddress, ha_port_of
-from cometmq.broker.ports import make_servers
+from cometmq.broker.ports import make_seen, make_servers
 from cometmq.broker.rooms import Rooms
 from cometmq.broker.shared import make_shared
 from cometmq.broker.tables import rebuild
@@ -59,6 +59,7 @@ class Broker:
         )
         self.tables: Tables = Tables(settings.current, options, self.clock)
         self.watch: LoopWatch = LoopWatch(self.clock)
+        self.seen = make_seen(config, self.clock)
         # Made by start().
         self.store: Store
         self.background: Background
@@ -81,19 +82,19 @@ class Broker:
     async def start(self) -> None:
         if self.settings.config.property_filter_enabled:
             await asyncio.to_thread(sql.load)  # the first expression would stop the loop for it
-        self.load_tables()
-        table_ms = self.tables.topics.data_version.timestamp
-        self._open_store()
+        await self.seen.start()
         try:
-            self._make_rooms()
+            self.load_tables()
+            table_ms = self.tables.topics.data_version.timestamp
+            await self._open()
         except BaseException:
-            self.background.stop()
-            self.store.close()
+            await self.seen.stop()
             raise
         try:
             self._make_whole(table_ms)
             await self._serve()
         except BaseException:
+            await self.seen.stop()
             await self._stop_serving(0)
             await self.rooms.replicas.replication.stop()
             await self._close_store()
@@ -105,11 +106,26 @@ class Broker:
         await self.rooms.replicas.registration.start(self.address)
         self.rooms.replicas.group.start()
         log_storage(self.store.options.root_dir)
+        self.seen.attach(self.rooms.metrics)
         logger.info("started broker name=%s address=%s", self.settings.config.broker_name, self.address)
 
     def load_tables(self) -> None:
         self.access.load()
         self.tables.load(self.disk)
+
+    async def _open(self) -> None:
+        """In a thread, if somebody may ask meanwhile how it is."""
+        if self.seen.is_served:
+            await asyncio.to_thread(self._open_store)
+        else:
+            self._open_store()
+        self.background = Background(self.store, asyncio.get_running_loop().call_soon_threadsafe)
+        try:
+            self._make_rooms()
+        except BaseException:
+            self.background.stop()
+            self.store.close()
+            raise
 
     def _open_store(self) -> None:
         self.store = Store(
@@ -118,8 +134,8 @@ class Broker:
             self.clock,
             store_host=self.own.host,
             is_batch_topic=self.tables.batch_topics.__contains__,
+            on_progress=self.seen.recovering,
         )
-        self.background = Background(self.store, asyncio.get_running_loop().call_soon_threadsafe)
 
     def _make_rooms(self) -> None:
         shared = make_shared(
@@ -135,6 +151,7 @@ class Broker:
         self.rooms = Rooms(shared, self.settings, self.access, self.watch)
         self.store.subscribe(arrived=self.rooms.arrived, failed=self._store_failed)
         self.server, self.fast_server = make_servers(self.settings.config, self.clock, self.rooms, self.access)
+        self.rooms.show((self.server.endpoint, self.fast_server.endpoint), self.seen.counts_requests)
 
     def _make_whole(self, table_ms: int) -> None:
         """What files lack and the log shows; then what one broker of a replica group does for all, if it is this."""
@@ -169,6 +186,7 @@ class Broker:
 
     async def stop(self) -> None:
         replicas, config = self.rooms.replicas, self.settings.config
+        await self.seen.stop()
         await replicas.group.stop()
         await replicas.registration.stop()
         await replicas.table_sync.stop()

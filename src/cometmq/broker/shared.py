@@ -32,6 +32,10 @@ class Shared:
     stats: Stats
     soon: Soon
 
+    def delivered_late(self, topic: str, queue_id: int, record_bytes: int) -> None:
+        """A message came out of a delay level."""
+        self.stats.put_back(topic, queue_id, record_bytes)
+
     def delivered(self, topic: str, queue_id: int, record_bytes: int) -> None:
         """The broker itself has put a message."""
         self.stats.put(topic, queue_id, 1, record_bytes)

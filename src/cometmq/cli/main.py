@@ -29,6 +29,7 @@ GROUPS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "topic": ("cometmq.cli.topic", "list, create, describe, alter, delete"),
         "group": ("cometmq.cli.group", "consumer groups: list, describe, lag, seek, clone, create, alter, delete"),
         "cluster": ("cometmq.cli.cluster", "brokers: list, health, top"),
+        "health": ("cometmq.cli.health", "ask a server of this host whether it is alive, or ready"),
         "config": ("cometmq.cli.config", "settings of running servers: get, set"),
         "user": ("cometmq.cli.user", "who may sign requests: list, create, passwd, disable, enable, remove"),
         "acl": ("cometmq.cli.acl", "what users may do: list, grant, revoke, explain, migrate"),

@@ -26,6 +26,7 @@ from cometmq.errors import CallError
 from cometmq.nameserver.access import make_guard
 from cometmq.nameserver.handlers import HANDLERS, State
 from cometmq.nameserver.kv import KeyValues
+from cometmq.nameserver.metrics import NameServerRoom
 from cometmq.nameserver.query import RouteQueries
 from cometmq.nameserver.registration import Notice
 from cometmq.nameserver.routes import Key
@@ -35,6 +36,7 @@ from cometmq.net.client import Client
 from cometmq.net.connection import Connection
 from cometmq.net.dispatch import Dispatcher, Family, Handler
 from cometmq.net.limits import CLIENT_LIMITS, Limits
+from cometmq.net.seen import Seen
 from cometmq.net.server import Server
 from cometmq.net.tls import ClientTls, TlsSettings
 from cometmq.settings import SettingError
@@ -61,6 +63,7 @@ class NameServer:
         self._host, self._port = config.bind_address, config.listen_port
         self._grace_s = float(config.shut_down_wait_s) if config.shut_down_gracefully else 0.0
         self._scan_s = config.scan_interval_ms / 1000
+        self.seen = Seen(config, self._clock, self._host)
         self._timers: dict[str, Timer] = {}
         self._telling: set[asyncio.Task[None]] = set()
         self._stopping = False
@@ -89,9 +92,18 @@ class NameServer:
 
     async def start(self) -> None:
         """Serve. StoreError for a key-value file without a good copy; CometError if the address cannot be bound."""
-        self.state.key_values.load()
-        self._audit.open()
-        await self._server.start(self._host, self._port)
+        await self.seen.start()
+        try:
+            self.state.key_values.load()
+            self._audit.open()
+            await self._server.start(self._host, self._port)
+        except BaseException:
+            await self.seen.stop()
+            raise
+        room = NameServerRoom(self.state.settings.config, self.state.routes, self._server.endpoint, self.address)
+        if self.seen.counts_requests:
+            room.measure()
+        self.seen.attach(room)
         self._every(self._scan_s, self._scan, FIRST_SCAN_S)
         self._every(PRINT_S, self._print_key_values, FIRST_PRINT_S)
         self._every(WATERMARK_S, self._print_watermark, FIRST_WATERMARK_S)
@@ -99,6 +111,7 @@ class NameServer:
 
     async def stop(self) -> None:
         self._stopping = True
+        await self.seen.stop()
         await self._server.stop(self._grace_s)
         await self._client.stop()
         await asyncio.gather(*self._telling)

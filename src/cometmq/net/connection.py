@@ -30,8 +30,9 @@ from cometmq.net.dispatch import Dispatcher
 from cometmq.net.endpoint import Endpoint
 from cometmq.net.family import Family
 from cometmq.net.intake import Intake
+from cometmq.net.meter import CODES_MAX, SLOW_S
 from cometmq.net.output import JOIN_BYTES_MAX
-from cometmq.net.peer import Peer
+from cometmq.net.peer import Peer, socket_address
 from cometmq.net.serving import answer_to, serve
 from cometmq.net.shares import relieve
 from cometmq.net.tls import TlsSession
@@ -133,16 +134,19 @@ class Connection(Peer):
 
     def answer(self, request: Command, response: Command | None) -> bool:
         """Answer a request that was kept, once; None ends it without an answer. False: too late, or already done."""
+        since_s = 0.0
         if request is self.serving:
             self.serving = None
         elif self.requests is None or not self.requests.remove(request):
             return False
-        elif self._held_back & INFLIGHT and self.requests.size_bytes <= self.endpoint.inflight_bytes_max * 3 // 4:
-            self._go_on_without(INFLIGHT)
+        else:
+            since_s = self.requests.ended_since_s
+            if self._held_back & INFLIGHT and self.requests.size_bytes <= self.endpoint.inflight_bytes_max * 3 // 4:
+                self._go_on_without(INFLIGHT)
         if self._held_back & CLOSED:
             return False
         if response is not None:
-            self.respond(request, response)
+            self.respond(request, response, since_s)
         return True
 
     async def call(self, command: Command, timeout_s: float) -> Command:
@@ -211,8 +215,8 @@ class Connection(Peer):
     def connection_made(self, transport: Any) -> None:
         endpoint = self.endpoint
         self._transport = transport
-        self.peer = _address(transport.get_extra_info("peername"))
-        self.local = _address(transport.get_extra_info("sockname"))
+        self.peer = socket_address(transport.get_extra_info("peername"))
+        self.local = socket_address(transport.get_extra_info("sockname"))
         self.peer_text = f"{self.peer[0]}:{self.peer[1]}"
         self.source = self.peer[0]
         self._quiet_since_s = endpoint.clock.monotonic()
@@ -242,11 +246,14 @@ class Connection(Peer):
             self._unfed = data
             self._wait_for_turn()
             return
+        endpoint.read_s = now_s
+        mark: int = len(endpoint.meter.codes) if endpoint.meter is not None else 0
         self._take(data)
-        if endpoint.turn_until_s == 0:
-            after_s: float = monotonic()
-            if after_s - now_s > SHORT_S:
-                endpoint.turns.begin(after_s)
+        after_s: float = monotonic()
+        if endpoint.turn_until_s == 0 and after_s - now_s > SHORT_S:
+            endpoint.turns.begin(after_s)
+        if endpoint.meter is not None and (after_s - now_s >= SLOW_S or len(endpoint.meter.codes) > CODES_MAX):
+            endpoint.meter.settle(mark, after_s - now_s)
 
     def _take(self, data: bytes) -> None:
         intake = self.intake
@@ -363,10 +370,8 @@ class Connection(Peer):
         if call is None:
             self.endpoint.log_stray.warning(
                 "drop response peer=%s code=%d opaque=%d: nobody waits for it",
-                self.peer_text,
-                response.code,
-                response.opaque,
-            )
+                self.peer_text, response.code, response.opaque,
+            )  # fmt: skip
             return
         if self.endpoint.hooks:
             try:
@@ -395,10 +400,15 @@ class Connection(Peer):
         """A function because compiled code trusts what was assigned to a field shortly before."""
         return request is self.serving
 
-    def respond(self, request: Command, response: Command) -> None:
+    def respond(self, request: Command, response: Command, since_s: float = 0.0) -> None:
+        endpoint, meter = self.endpoint, self.endpoint.meter
+        if meter is not None:
+            if response.code == 0 and since_s == 0 and not request.flag & FLAG_ONEWAY:
+                meter.codes.append(request.code)
+            else:
+                meter.note(request.code, response.code, request.flag, since_s, endpoint.read_s)
         if request.flag & FLAG_ONEWAY:
             return
-        endpoint = self.endpoint
         if endpoint.hooks:
             try:
                 endpoint.run_after(self.peer_text, request, response)
@@ -416,7 +426,7 @@ class Connection(Peer):
         endpoint = self.endpoint
         if self.requests is None:
             self.requests = Waiting(endpoint, self.peer[0])
-        self.requests.add(request, family, running, self.kept_bytes)
+        self.requests.add(request, family, running, self.kept_bytes, endpoint.read_s)
         self.kept_bytes = 0
         if self.requests.size_bytes > endpoint.inflight_bytes_max:
             self._pause(INFLIGHT)
@@ -559,8 +569,7 @@ class Connection(Peer):
         self._held_back |= CLOSED
         self._closing_since_s = self.endpoint.clock.monotonic()
         self.output.close()
-        self._backlog = None
-        self._unfed = None
+        self._backlog = self._unfed = None
         self.intake.drop()
         self._count_partial(0)
         if self.requests is not None:
@@ -589,8 +598,3 @@ class Connection(Peer):
             self.intake.forgive()
         elif self.intake.is_too_slow(now_s, limits.partial_grace_s, limits.partial_bytes_per_s_min):
             self.cut("frame arrives below partial_bytes_per_s_min")
-
-
-def _address(name: Any) -> tuple[str, int]:
-    """(host, port) of a socket name; a peer that has gone already has none."""
-    return (str(name[0]), int(name[1])) if isinstance(name, tuple) and len(name) >= 2 else ("?", 0)

@@ -13,6 +13,7 @@ from cometmq.clock import Clock, Timer
 from cometmq.net.calls import Calls
 from cometmq.net.family import Family, Guard, Hook
 from cometmq.net.limits import Limits
+from cometmq.net.meter import Meter
 from cometmq.net.peer import Peer
 from cometmq.net.shares import make_room_for_connection
 from cometmq.net.tls import ServerTls
@@ -43,6 +44,9 @@ class Endpoint(Budget):
         self.guard: Guard | None = None
         self.is_trusted_proxy: Callable[[str], bool] | None = None
         self.refused: Family = Family("refused", limits.refused_max)
+        self.meter: Meter | None = None
+        # When the bytes were read whose requests are served now.
+        self.read_s: float = 0.0
         self.hooks: list[Hook] = []
         for hook in hooks:
             self.add_hook(hook)

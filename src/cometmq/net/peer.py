@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cometmq.net.intake import Intake
 from cometmq.net.output import Output
@@ -62,3 +62,8 @@ class Peer:
     def sweep(self, now_s: float) -> None:
         """Close what is idle, cut what is slow."""
         raise NotImplementedError
+
+
+def socket_address(name: Any) -> tuple[str, int]:
+    """(host, port) of a socket name; a peer that has gone already has none."""
+    return (str(name[0]), int(name[1])) if isinstance(name, tuple) and len(name) >= 2 else ("?", 0)

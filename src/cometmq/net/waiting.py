@@ -34,19 +34,21 @@ class Budget:
 
 
 class Held:
-    __slots__ = ("family", "size_bytes", "running")
+    __slots__ = ("family", "size_bytes", "running", "since_s")
 
-    def __init__(self, family: Family, size_bytes: int, running: bool) -> None:
+    def __init__(self, family: Family, size_bytes: int, running: bool, since_s: float) -> None:
         self.family: Family = family
         self.size_bytes: int = size_bytes
         self.running: bool = running
+        self.since_s: float = since_s
 
 
 class Waiting:
-    __slots__ = ("size_bytes", "_budget", "_held", "_address", "_counts")
+    __slots__ = ("size_bytes", "ended_since_s", "_budget", "_held", "_address", "_counts")
 
     def __init__(self, budget: Budget, address: str) -> None:
         self.size_bytes: int = 0
+        self.ended_since_s: float = 0.0  # since when the request had waited that was removed last
         self._budget: Budget = budget
         self._held: dict[Command, Held] = {}
         self._address: str = address
@@ -66,7 +68,7 @@ class Waiting:
         """What no task works on, the oldest first: request, family, bytes."""
         return [(request, held.family, held.size_bytes) for request, held in self._held.items() if not held.running]
 
-    def add(self, request: Command, family: Family, running: bool, kept_bytes: int = 0) -> None:
+    def add(self, request: Command, family: Family, running: bool, kept_bytes: int = 0, since_s: float = 0.0) -> None:
         """`kept_bytes` is what its handler keeps of it besides."""
         size_bytes = REQUEST_BYTES + len(request.body) + kept_bytes
         for value in request.ext.values():
@@ -74,7 +76,7 @@ class Waiting:
         family.waiting += 1
         family.waiting_of[self._address] = family.waiting_of.get(self._address, 0) + 1
         self._counts[family] = self._counts.get(family, 0) + 1
-        self._held[request] = Held(family, size_bytes, running)
+        self._held[request] = Held(family, size_bytes, running, since_s)
         self.size_bytes += size_bytes
         self._budget.hold(size_bytes)
 
@@ -83,6 +85,7 @@ class Waiting:
         held = self._held.pop(request, None)
         if held is None:
             return False
+        self.ended_since_s = held.since_s
         family = held.family
         family.waiting -= 1
         left = family.waiting_of[self._address] - 1

@@ -28,7 +28,7 @@ from cometmq.store.log.append import LOCAL_HOST, AppendRequest
 from cometmq.store.log.checkpoint import Checkpoint
 from cometmq.store.log.commit_log import CommitLog
 from cometmq.store.log.flush import Callback, Flusher
-from cometmq.store.log.recovery import Recovery
+from cometmq.store.log.recovery import OnProgress, Recovery
 from cometmq.store.log.retention import Retention
 from cometmq.store.log.segments import Segments
 from cometmq.store.log.write_flags import NOT_WRITABLE, QUEUE_DISK_FULL, Flags
@@ -51,7 +51,10 @@ ReplicaWait = Callable[[int, Callback], object]
 
 
 class Store:
-    """Everything happens on one thread, the caller's. StoreError or OSError: the directory cannot be opened."""
+    """Everything happens on one thread, the caller's. StoreError or OSError: the directory cannot be opened.
+
+    `on_progress` is told how many segments recovery has read, of how many; it may run in a thread.
+    """
 
     def __init__(
         self,
@@ -61,6 +64,7 @@ class Store:
         *,
         store_host: bytes = LOCAL_HOST,
         is_batch_topic: Callable[[str], bool] | None = None,
+        on_progress: OnProgress | None = None,
     ) -> None:
         self.options = options
         self.disk = disk
@@ -83,7 +87,7 @@ class Store:
         self.queues_full = False
         self._lock = disk.lock(options.path("lock"))
         try:
-            self._load(store_host, is_batch_topic)
+            self._load(store_host, is_batch_topic, on_progress)
         except BaseException:
             self._lock.release()
             raise
@@ -93,7 +97,9 @@ class Store:
         self._wakes_flush = options.sync_flush or (options.flush_wake_on_put and not options.flush_timed)
         self.is_open = True
 
-    def _load(self, store_host: bytes, is_batch_topic: Callable[[str], bool] | None) -> None:
+    def _load(
+        self, store_host: bytes, is_batch_topic: Callable[[str], bool] | None, on_progress: OnProgress | None
+    ) -> None:
         options, disk, clock = self.options, self.disk, self.clock
         self.crashed = disk.exists(options.path("abort"))
         self.segments = Segments(
@@ -120,6 +126,7 @@ class Store:
         self.index.load(self.crashed, self.checkpoint.index_time_ms)
         self.dispatcher = Dispatcher(self.log, self.queues, self.index, options, clock)
         recovery = Recovery(self.log, self.queues, self.index, self.dispatcher, self.checkpoint, options, self.crashed)
+        recovery.on_progress = on_progress
         # Before anything is changed: a crash in the middle of recovery is a crash.
         self._write_abort()
         self.recovered = recovery.run()

@@ -12,6 +12,7 @@ from cometmq import names
 from cometmq.broker.admin.context import TopicsContext
 from cometmq.broker.bodies import body_of
 from cometmq.broker.entry import Entry
+from cometmq.broker.stats.ends import timed
 from cometmq.broker.tables.groups import PAGE_GROUPS_MAX
 from cometmq.broker.tables.sessions import Link
 from cometmq.broker.tables.topics import QUEUES_MAX
@@ -45,6 +46,13 @@ async def update_list(context: TopicsContext, connection: Link, request: Command
 
 
 async def _update(
+    context: TopicsContext, connection: Link, request: Command, wanted: list[SubscriptionGroupConfig]
+) -> Command:
+    with timed(context.stats.ends.group_changed):
+        return await _change(context, connection, request, wanted)
+
+
+async def _change(
     context: TopicsContext, connection: Link, request: Command, wanted: list[SubscriptionGroupConfig]
 ) -> Command:
     for group in wanted:

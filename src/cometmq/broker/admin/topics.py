@@ -6,12 +6,14 @@ A request that changes something is answered when the change is on disk and the 
 import asyncio
 import logging
 from collections.abc import Awaitable
+from functools import partial
 from typing import Final
 
 from cometmq import names
 from cometmq.broker.admin.context import TopicsContext
 from cometmq.broker.bodies import body_of
 from cometmq.broker.entry import Entry
+from cometmq.broker.stats.ends import timed
 from cometmq.broker.tables.attributes import MESSAGE_TYPE, MIXED, parse_changes
 from cometmq.broker.tables.sessions import Link
 from cometmq.broker.tables.topics import PAGE_TOPICS_MAX, PERM_MAX, QUEUES_MAX
@@ -69,6 +71,12 @@ async def update_list(context: TopicsContext, connection: Link, request: Command
 
 
 async def _update(context: TopicsContext, connection: Link, request: Command, wanted: list[TopicConfig]) -> Command:
+    is_system = all(context.topics.is_system(topic.topic_name) for topic in wanted)
+    with timed(partial(context.stats.ends.topic_changed, is_system=is_system)):
+        return await _change(context, connection, request, wanted)
+
+
+async def _change(context: TopicsContext, connection: Link, request: Command, wanted: list[TopicConfig]) -> Command:
     for topic in wanted:
         _check(context, topic)
     changed = [context.topics.changed(topic, topic.attributes) for topic in wanted]

@@ -22,7 +22,7 @@ class DelayedRoom:
     def __init__(self, shared: Shared, pages: ColdPages, elsewhere: ScheduleStore | None) -> None:
         tables, store, config = shared.tables, shared.store, shared.config
         self.recall_handle = recall_handle
-        self.delays = Delays(store.options.delay_levels, shared.clock, tables.delays, shared.delivered)
+        self.delays = Delays(store.options.delay_levels, shared.clock, tables.delays, shared.delivered_late)
         self.timers = Timers(shared.clock, tables.timer_counts, shared.delivered, self._wake_timers)
         self.delay_rounds = DelayRounds(
             config, shared.clock, self.delays, store, tables.files, pages, shared.soon, elsewhere

@@ -33,6 +33,7 @@ from cometmq.broker.delayed import timer_messages
 from cometmq.broker.delayed.timer_admission import admit
 from cometmq.broker.delayed.timer_counts import Rate, Recount
 from cometmq.broker.delayed.timer_messages import NEVER_ON_WHEEL, TimerMessage
+from cometmq.broker.stats.ends import TimerTally
 from cometmq.broker.tables.pending_timers import PendingTimers
 from cometmq.clock import Clock
 from cometmq.names import TIMER_TOPIC
@@ -91,6 +92,7 @@ class Timers:
         wake: Callable[[], object],
     ) -> None:
         self.counts = counts
+        self.tally = TimerTally()
         self.taken_in = Rate(clock)
         self.delivering = Rate(clock)
         self._clock = clock
@@ -247,6 +249,7 @@ class Timers:
         files.add(time_ms, self._write_ms, kind, physical_offset, record_bytes, hash_)
         self.counts.add(timer.real_topic, -1 if kind & KIND_DELETE else 1, now_ms)
         self.taken_in.add(1)
+        self.tally.taken_in(timer.real_topic, max(0, timer.out_ms - timer.message.born_timestamp_ms) // 1000)
         return True
 
     def _place(self, out_ms: int) -> tuple[int, int]:
@@ -365,6 +368,7 @@ class Timers:
             if not self._put(request):
                 return False
         self.counts.add(timer.real_topic, 1 if unit.is_delete else -1, now_ms)
+        self.tally.delivered(timer.real_topic)
         return True
 
     def _put(self, request: AppendRequest) -> bool:

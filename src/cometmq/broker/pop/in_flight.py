@@ -102,6 +102,11 @@ class PopWindows:
         flight.due_ms = due_ms
         heapq.heappush(self._due, (due_ms, key, offset))
 
+    def in_hand(self) -> tuple[int, int]:
+        """Messages, and windows that have some."""
+        counts = [len(window.in_flight) for window in self.table.values()]
+        return sum(counts), sum(1 for count in counts if count)
+
     def keep_only(self, topics: Container[str], groups: Container[str]) -> None:
         """Forget what was deleted."""
         for key in [key for key in self.table if key.topic not in topics or key.group not in groups]:

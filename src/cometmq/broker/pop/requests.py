@@ -218,7 +218,7 @@ def _found(context: PopContext, request: Command, wish: Wish) -> Command:
         first = result.queue_offsets[0]
         starts.append(f"{mark} {key.queue_id} {first}")
         offsets.append(f"{mark} {key.queue_id} {','.join(map(str, result.queue_offsets))}")
-        context.stats.got(wish.group, key.topic, key.queue_id, result)
+        context.stats.popped(wish.group, key.topic, key.queue_id, result)
         if mark == OF_TOPIC:
             body += [bytes(piece) for piece in result.slices]
         else:

@@ -116,7 +116,7 @@ def _store(context: ProduceContext, header: SendMessage, body: bytes, born_host:
     if result.status != PutStatus.OK:
         logger.warning("fail store reply topic=%s cause=%s", header.topic, PUT_STATUS_NAMES[result.status])
         return {}
-    context.stats.put(message.topic, message.queue_id, result.count, result.record_bytes)
+    context.stats.sent(message.topic, message.queue_id, result.count, result.record_bytes, message.properties)
     return {
         "msgId": context.own.offset_id(result.physical_offset),
         "queueId": str(header.queue_id),

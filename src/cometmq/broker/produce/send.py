@@ -342,7 +342,7 @@ def _answer(
     code = STATUS_CODES.get(status, Response.SYSTEM_ERROR)
     if status not in STORED:
         return _refuse(context, request, code, _remark(context, status, result))
-    context.stats.put(message.topic, message.queue_id, result.count, result.record_bytes)
+    context.stats.sent(message.topic, message.queue_id, result.count, result.record_bytes, message.properties)
     ids = context.own.offset_ids(result)
     if context.hooks:
         context.hooks.stored(request, code, queue_id, ids, result)

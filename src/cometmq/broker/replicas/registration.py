@@ -98,6 +98,10 @@ class Registration:
     def name_servers(self) -> list[str]:
         return [address.strip() for address in self._config().namesrv_addresses.split(";") if address.strip()]
 
+    def known_to(self) -> dict[str, bool]:
+        """By name server: whether it has taken what it was last sent."""
+        return {server: server in self._turns and self._turns[server].reported for server in self.name_servers}
+
     @property
     def ha_address(self) -> str:
         """Where replicas get the log."""

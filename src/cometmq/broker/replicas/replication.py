@@ -100,6 +100,17 @@ class Replication:
             self.listener.master.count_alive(alive)
             self._store.require_copies(self.listener.master.shortage)
 
+    def copies(self) -> tuple[int, int]:
+        """How many an acknowledgement promises, and how many there would be now: the master's own counts."""
+        if self.listener is None or self._store.options.broker_role != SYNC_MASTER:
+            return 1, 1
+        return self.listener.master.copies()
+
+    @property
+    def is_connected(self) -> bool | None:
+        """Of a replica, to its master; None on a master."""
+        return None if self.follower is None else self.follower.connection is not None
+
     def status(self) -> HaStatus:
         """Request 907."""
         log = self._store.log

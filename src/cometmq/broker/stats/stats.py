@@ -28,7 +28,9 @@ from typing import Final
 from cometmq import names
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.stats.counters import BYTES, COUNT, Counter
+from cometmq.broker.stats.ends import Ends
 from cometmq.broker.stats.rates import Pace
+from cometmq.broker.stats.sends import PLAIN_BYTES_MAX, RareSends
 from cometmq.broker.tables.system_topics import system_topics
 from cometmq.clock import Clock, Timer
 from cometmq.store.results import GetResult
@@ -40,14 +42,17 @@ SLICES: Final = 20
 
 
 class TopicPuts(Counter):
-    """What was put into a topic."""
+    """What was put into a topic. What of it clients sent is the rest when `inner` is taken away, see sends.py."""
 
-    __slots__ = ("is_system", "queues")
+    __slots__ = ("inner", "is_system", "queues", "rare")
 
     def __init__(self, is_system: bool) -> None:
         super().__init__()
         self.is_system: bool = is_system
         self.queues: dict[int, Counter] = {}
+        # What the broker itself has put here.
+        self.inner: Counter = Counter()
+        self.rare: RareSends = RareSends()
 
     def refresh(self) -> None:
         self.add_up(self.queues.values())
@@ -71,11 +76,13 @@ class QueueGets(Counter):
 class GroupGets(Counter):
     """What a group did with a topic."""
 
-    __slots__ = ("given_up", "is_system", "missed", "queues", "sent_back")
+    __slots__ = ("given_up", "is_popped", "is_system", "missed", "queues", "sent_back")
 
     def __init__(self, is_system: bool) -> None:
         super().__init__()
         self.is_system: bool = is_system
+        # Whether any of it was popped.
+        self.is_popped: bool = False
         self.queues: dict[int, QueueGets] = {}
         self.missed: Counter = Counter()
         self.sent_back: Counter = Counter()
@@ -106,6 +113,8 @@ class Stats:
         self.started_ms: int = clock.now_ms()
         self._started_s: float = clock.monotonic()
         self.pace: Pace = Pace(clock)
+        # Ends of transactions, ends of timers, changes of tables: what is rare.
+        self.ends: Ends = Ends()
         self._config = config
         self._clock = clock
         self._now_ms: Callable[[], int] = clock.now_ms
@@ -139,8 +148,24 @@ class Stats:
 
     # Counting
 
+    def sent(self, topic: str, queue_id: int, count: int, size: int, properties: str) -> None:
+        """A client's messages were stored. What is not the usual single small message is noted besides."""
+        puts = self._put(topic, queue_id, count, size)
+        if size > PLAIN_BYTES_MAX or count != 1 or "__SHARDINGKEY\x01" in properties:
+            puts.rare.note(count, size, "__SHARDINGKEY\x01" in properties)
+
     def put(self, topic: str, queue_id: int, count: int, size: int) -> None:
-        """Messages were stored."""
+        """The broker itself has stored messages."""
+        inner = self._put(topic, queue_id, count, size).inner
+        inner.times += 1
+        inner.count += count
+        inner.bytes += size
+
+    def put_back(self, topic: str, queue_id: int, size: int) -> None:
+        """A message that a delay level held was put into its own topic: it counts like a send of a client."""
+        self._put(topic, queue_id, 1, size).rare.note_delayed(size)
+
+    def _put(self, topic: str, queue_id: int, count: int, size: int) -> TopicPuts:
         puts = self._puts.get(topic)
         if puts is None:
             puts = self._add_topic(topic)
@@ -151,6 +176,11 @@ class Stats:
         queue.times += 1
         queue.count += count
         queue.bytes += size
+        return puts
+
+    def committed(self, topic: str, born_ms: int) -> None:
+        """A client has committed a transaction."""
+        self.ends.committed(topic, max(0, self._now_ms() - born_ms) // 1000)
 
     def got(self, group: str, topic: str, queue_id: int, result: GetResult) -> None:
         """A pull found messages."""
@@ -165,6 +195,10 @@ class Stats:
         queue.behind_bytes = result.behind_bytes
         queue.last_offset = result.queue_offsets[-1]
         queue.read_at_ms = self._now_ms()
+
+    def popped(self, group: str, topic: str, queue_id: int, result: GetResult) -> None:
+        self.got(group, topic, queue_id, result)
+        self._gets[topic][group].is_popped = True
 
     def missed(self, group: str, topic: str) -> None:
         """A pull found nothing."""
@@ -205,6 +239,7 @@ class Stats:
             self._keep_total(puts, True, puts.is_system)
         for gets in self._gets.pop(topic, {}).values():
             self._keep_total(gets, False, gets.is_system)
+        self.ends.drop_topic(topic)
         self._list_sampled()
 
     def drop_group(self, group: str) -> None:
@@ -303,6 +338,14 @@ class Stats:
         assert self._store is not None, "call start first"
         stored_ms = self._store.lookup.queue_store_time(topic, queue_id, queue.last_offset)
         return max(0, queue.read_at_ms - stored_ms) if stored_ms >= 0 else 0
+
+    def puts(self) -> dict[str, TopicPuts]:
+        """By topic, for reading; `refresh` what is looked at."""
+        return self._puts
+
+    def gets(self) -> dict[str, dict[str, GroupGets]]:
+        """By topic and group, for reading; `refresh` what is looked at."""
+        return self._gets
 
     def put_rate(self, topic: str) -> float:
         """Messages per second in the last minute."""

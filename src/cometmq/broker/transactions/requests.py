@@ -98,6 +98,7 @@ def _end(
     if fate == Fate.COMMITTED:
         return _commit(context, request, half, respond, settled)
     context.transactions.end(half, fate)
+    context.stats.ends.rolled_back(half.real_topic)
     return reply(request)
 
 
@@ -115,6 +116,7 @@ def _commit(
         raise RequestError(code, f"the message is not committed: {result.remark or PUT_STATUS_NAMES[result.status]}")
     context.stats.put(message.topic, message.queue_id, 1, result.record_bytes)
     context.transactions.end(half, Fate.COMMITTED)
+    context.stats.committed(message.topic, message.born_time_ms)
     # Not safe in time is no failure: the message is in the log and will be delivered.
     if context.store.must_wait and context.store.put_waiting(message, result, lambda _status: respond(reply(request))):
         return None

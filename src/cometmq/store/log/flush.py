@@ -15,6 +15,7 @@ would succeed and say nothing: there is no retry, nobody is told OK any more, an
 from __future__ import annotations
 
 import logging
+from bisect import bisect_left
 from collections.abc import Callable
 from typing import Final
 
@@ -29,6 +30,7 @@ log = logging.getLogger(__name__)
 Callback = Callable[[int], object]
 
 SLOW_FLUSH_S: Final = 0.5
+FLUSH_BOUNDS_S: Final = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0)
 PROGRESS_EVERY: Final = 10
 TIMER_HAIR_S: Final = 0.001
 
@@ -126,6 +128,9 @@ class Flusher:
         self.failure: OSError | None = None
         self.flushes: int = 0
         self.longest_s = 0.0
+        # How many flushes took up to each of FLUSH_BOUNDS_S, or longer, and what all took.
+        self.times: list[int] = [0] * (len(FLUSH_BOUNDS_S) + 1)
+        self.sum_s: float = 0.0
         self.waiters = GroupCommit()
         self._segments = segments
         self._checkpoint = checkpoint
@@ -227,6 +232,8 @@ class Flusher:
 
     def _note_time(self, elapsed_s: float) -> None:
         self.longest_s = max(self.longest_s, elapsed_s)
+        self.times[bisect_left(FLUSH_BOUNDS_S, elapsed_s)] += 1
+        self.sum_s += elapsed_s
         if elapsed_s > SLOW_FLUSH_S:
             log.warning("flushed slowly took_ms=%.0f", elapsed_s * 1000)
 

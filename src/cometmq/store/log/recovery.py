@@ -31,6 +31,7 @@ flushed, a 512-byte sector of zeros gives a torn one away.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
@@ -50,6 +51,8 @@ from cometmq.wire.record.plain_scan import PlainScan
 from cometmq.wire.record.scan import BLANK, OK, RecordScan, scan_record
 
 log = logging.getLogger(__name__)
+
+OnProgress = Callable[[int, int], object]
 
 _SECTOR_BYTES: Final = 512
 _SEGMENTS_MAX_DEFAULT: Final = 10
@@ -96,6 +99,8 @@ class Recovery:
         self._options: StoreOptions = options
         self._crashed: bool = crashed
         self._verify_property_crc: bool = options.property_crc_verify
+        # Told how many segments were read, of how many.
+        self.on_progress: OnProgress | None = None
 
     def run(self) -> Recovered:
         """Segments, queues, checkpoint and index are loaded. Afterwards all of them agree."""
@@ -258,6 +263,8 @@ class Recovery:
         position = 0
         while True:
             segment = self._segments[number]
+            if self.on_progress is not None:
+                self.on_progress(number - first, len(self._segments) - first)
             check_crc = self._options.crc_check_on_recover and number >= checked_from
             position = self._scan_records(segment, position, check_crc)
             scan = self._scan_at(segment, position, check_crc)

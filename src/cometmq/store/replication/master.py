@@ -67,6 +67,11 @@ class Master:
         copies = self.in_sync() + 1
         return copies if self._alive is None else min(copies, self._alive())
 
+    def copies(self) -> tuple[int, int]:
+        """How many a message needs, and how many there would be."""
+        available = self.available()
+        return copies_needed(self._options, self._alive is not None, available), available
+
     def shortage(self) -> str:
         """Why no message may be stored now; "" if one may. Only where replicas act as masters."""
         if self._alive is None:

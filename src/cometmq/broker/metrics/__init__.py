@@ -1,0 +1,1 @@
+"""Metrics and health of a broker: read when somebody looks, at almost no cost otherwise."""
