@@ -52,7 +52,7 @@ def test_probes_of_the_kubernetes_example_ask_pages_that_exist() -> None:
     documents = list(yaml.safe_load_all((PACKAGING / "kubernetes" / "cometmq.yaml").read_text(encoding="utf-8")))
     kinds = [document["kind"] for document in documents]
     assert kinds == ["Service", "StatefulSet", "Service", "StatefulSet", "PodMonitor"]
-    asked = []
+    asked: list[str] = []
     for document in documents:
         for container in document["spec"].get("template", {}).get("spec", {}).get("containers", ()):
             _, command, *arguments = container["command"]
