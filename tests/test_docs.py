@@ -57,6 +57,8 @@ def parser_of(command: str) -> argparse.ArgumentParser:
     module = importlib.import_module(COMMANDS[command][0])
     if hasattr(module, "VERBS"):
         return noun_parser(command, "", module.VERBS)
+    if hasattr(module, "_parser"):
+        return module._parser()  # type: ignore[no-any-return]
     return verb_parser(next(value for value in vars(module).values() if isinstance(value, Verb)))
 
 
