@@ -5,6 +5,7 @@ Imports point one way. Each row may import its own package and everything in the
     modules directly under cometmq (errors, clock, ...)
     wire
     net, auth, store
+    failover
     nameserver, broker, client
     spark, sync
     cli, testing
@@ -30,13 +31,14 @@ LEVELS = {
     "net": 2,
     "auth": 2,
     "store": 2,
-    "nameserver": 3,
-    "broker": 3,
-    "client": 3,
-    "spark": 4,
-    "cli": 5,
-    "sync": 4,
-    "testing": 5,
+    "failover": 3,
+    "nameserver": 4,
+    "broker": 4,
+    "client": 4,
+    "spark": 5,
+    "cli": 6,
+    "sync": 5,
+    "testing": 6,
 }
 FACES = {"cometmq"}
 # Values in, values out: nothing below may reach wire/, not even through a module that wire/ imports.

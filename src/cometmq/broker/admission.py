@@ -141,6 +141,10 @@ class SendGate:
         self.log: CommitLog = log
         self.is_replica: bool = is_replica
 
+    def close(self, is_replica: bool) -> None:
+        """A set has elected another master, or this broker."""
+        self.is_replica = is_replica
+
     def refusal(self, patience: _Patience) -> str | None:
         log = self.log
         if log.busy:

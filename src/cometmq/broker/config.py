@@ -131,6 +131,12 @@ class BrokerConfig(ServerConfig):
     member_sync_interval_ms: int = setting("syncBrokerMemberGroupPeriod", 1_000, least=1)
     total_replicas: int = setting("totalReplicas", 1, NEVER, least=1)
 
+    # A set that elects its master
+    controller_store: str = setting("controllerStore", "", NEVER)
+    controller_silence_ms: int = setting("controllerSilenceMs", 1_500, NEVER, least=100, most=600_000)
+    controller_session_ms: int = setting("controllerSessionMs", 5_000, NEVER, least=2_000, most=600_000)
+    async_learner: bool = setting("asyncLearner", False, NEVER)
+
     # Access control, besides what every server has
     authorization_enabled: bool = setting("authorizationEnabled", False, NEVER)
     authorization_provider: str = setting("authorizationProvider", "", NEVER)
@@ -144,8 +150,7 @@ class BrokerConfig(ServerConfig):
     migrate_acl: bool = setting("migrateAuthFromV1Enabled", False, NEVER)
     rocketmq_home: str = setting("rocketmqHome", "", NEVER)
 
-    # Modes that are refused: not built
-    controller_mode: bool = setting("enableControllerMode", False, NEVER)
+    # A mode that is refused: not built
     dledger_enabled: bool = setting("enableDLegerCommitLog", False, NEVER)
 
     # Groups of metrics

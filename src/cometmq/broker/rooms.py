@@ -49,8 +49,9 @@ class Rooms:
         self.metrics: MetricsRoom
         store = shared.store
         pages = ColdPages(store.reading.cold_range, shared.background.load_ranges)
-        self.replicas = ReplicaRoom(shared, access.signer)
-        elsewhere = self.replicas.remote_put if self.replicas.is_replica else None
+        self.replicas = ReplicaRoom(shared, access.signer, settings.take_id)
+        member = self.replicas.member
+        elsewhere = self.replicas.remote_put if self.replicas.is_replica and member is None else None
         self.delayed = DelayedRoom(shared, pages, elsewhere)
         self.transactions = TransactionRoom(
             shared, pages, put=self.delayed.put, elsewhere=None if elsewhere is None else elsewhere.put
@@ -60,7 +61,7 @@ class Rooms:
             shared,
             put=self.delayed.put,
             find_route=self.replicas.routes.find,
-            is_master_alive=self.replicas.group.sees_master,
+            is_master_alive=self.replicas.sees_master,
         )
         self.produce = ProduceRoom(
             shared,
@@ -73,6 +74,8 @@ class Rooms:
         # One that may act as the master is asked, and its store refuses.
         acting = shared.config().acting_master_enabled
         self.gate = SendGate(store.log, self.replicas.is_replica and not acting)
+        if member is not None:
+            member.close_sends_with(self.gate.close)
         self.families = make_families(shared.config, watch, self.gate, self._drop_evicted)
         self.admin = AdminRoom(
             shared,
@@ -80,7 +83,7 @@ class Rooms:
             self.families,
             follow_settings=self.produce.marks.follow_settings,
             settled=self.settled,
-            ha_status=self.replicas.replication.status,
+            ha_status=self.replicas.ha_status,
             is_active=lambda: self.replicas.leader_tasks.is_on,
             timer_metrics=self.delayed.timers.metrics,
             parked_pulls=lambda: self.consume.longpoll.count,
@@ -90,7 +93,7 @@ class Rooms:
             self.delayed.delay_rounds, self.pop.rounds, self.transactions.rounds, self.delayed.timer_rounds
         )
         self.replicas.table_sync.copy_too(Copies(access, self.replicas.table_sync.call).parts)
-        self.replicas.group.subscribe(self.consume.longpoll.wake_all)
+        self.replicas.send_readers_with(self.consume.longpoll.wake_all)
         self.handlers = merged(
             self.replicas.handlers,
             self.delayed.handlers,
@@ -148,7 +151,7 @@ class Rooms:
         self, topic: str, queue_id: int, next_offset: int, tag_code: int, store_time_ms: int, properties: str
     ) -> None:
         """Nobody puts on a replica; what the log brings is counted, without its size, which dispatch does not tell."""
-        if not topic.startswith(LMQ_PREFIX):
+        if self.shared.store.is_replica and not topic.startswith(LMQ_PREFIX):
             self.shared.stats.put(topic, queue_id, 1, 0)
             self.replicas.table_sync.arrived(topic, queue_id)
         self.consume.longpoll.arrived(topic, queue_id, next_offset, tag_code, store_time_ms, properties)

@@ -55,7 +55,7 @@ class Broker:
         parse_delay_levels(options.delay_levels)  # a bad text is refused before anything is opened
         self.own: OwnAddress = OwnAddress(config)
         self.access: AccessControl = AccessControl(
-            config, Path(options.path("config")), self.clock, is_slave=options.is_slave
+            config, Path(options.path("config")), self.clock, is_slave=options.is_slave or options.controller_mode
         )
         self.tables: Tables = Tables(settings.current, options, self.clock)
         self.watch: LoopWatch = LoopWatch(self.clock)
@@ -96,7 +96,7 @@ class Broker:
         except BaseException:
             await self.seen.stop()
             await self._stop_serving(0)
-            await self.rooms.replicas.replication.stop()
+            await self.rooms.replicas.stop()
             await self._close_store()
             raise
         self.tables.files.save_changed_soon()  # what was missing: files, system topics, groups
@@ -104,7 +104,8 @@ class Broker:
         self.rooms.shared.stats.start(self.store)
         self._start_rounds()
         await self.rooms.replicas.registration.start(self.address)
-        self.rooms.replicas.group.start()
+        if self.rooms.replicas.member is None:
+            self.rooms.replicas.group.start()
         log_storage(self.store.options.root_dir)
         self.seen.attach(self.rooms.metrics)
         logger.info("started broker name=%s address=%s", self.settings.config.broker_name, self.address)
@@ -159,7 +160,7 @@ class Broker:
         rebuild.rebuild_tables(self.tables, self.store, self.rooms.delayed.delays.level_max, table_ms)
         if self.settings.config.timer_wheel_enabled:
             rebuild.warn_of_timers(self.store)
-        if replicas.is_replica:
+        if replicas.is_replica:  # or not a master yet
             following.forget_own(self.disk, options)
         elif not replicas.registration.is_isolated:
             replicas.leader_tasks.open()
@@ -170,7 +171,7 @@ class Broker:
         self.watch.start()
         await self.server.start(host, port)
         await self.fast_server.start(host, port - FAST_PORT_BELOW)
-        await self.rooms.replicas.replication.start(host, ha_port_of(self.store.options, port))
+        await self.rooms.replicas.start(host, ha_port_of(self.store.options, port))
 
     def _start_rounds(self) -> None:
         if self.settings.config.debug_locks:
@@ -179,6 +180,8 @@ class Broker:
             self._watchdog.start()
         self.rooms.consume.rounds.start()
         replicas = self.rooms.replicas
+        if replicas.member is not None:
+            return  # its role says what runs
         if replicas.is_replica:
             replicas.table_sync.start()
         elif not replicas.registration.is_isolated:
@@ -187,6 +190,8 @@ class Broker:
     async def stop(self) -> None:
         replicas, config = self.rooms.replicas, self.settings.config
         await self.seen.stop()
+        if replicas.member is not None:
+            await replicas.member.stop()
         await replicas.group.stop()
         await replicas.registration.stop()
         await replicas.table_sync.stop()

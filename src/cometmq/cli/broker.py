@@ -17,7 +17,7 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cometmq.cli.shared import serving
 from cometmq.errors import CometError
@@ -26,6 +26,7 @@ from cometmq.wire import java_properties
 
 if TYPE_CHECKING:
     from cometmq.broker.admin.settings import LiveSettings
+    from cometmq.broker.replicas.set_member import SetMember
 
 PORTS_APART = 10
 
@@ -95,10 +96,32 @@ async def _serve(settings: "LiveSettings") -> int:
         await broker.start()
     except (CometError, OSError) as error:
         return serving.fail("broker", serving.exit_code_of(error), error)
-    serving.say_ready(f"ready namesrv={settings.config.namesrv_addresses} broker={broker.address}")
+    ready = f"ready namesrv={settings.config.namesrv_addresses} broker={broker.address}"
+    member = broker.rooms.replicas.member
+    if member is not None:
+        failure = await _settled(member, stopping)
+        if failure is not None:
+            await serving.stop(broker)
+            return serving.fail("broker", serving.exit_code_of(failure), failure)
+        ready += f" {member.status_line()}"
+    if not stopping.is_set():
+        serving.say_ready(ready)
     await stopping.wait()
     await serving.stop(broker)
     return serving.end("broker", broker.store.failure)
+
+
+async def _settled(member: "SetMember", stopping: asyncio.Event) -> Exception | None:
+    """Until a member of a set leads or follows, or is told to stop; why it never will."""
+    told = asyncio.ensure_future(stopping.wait())
+    settled: asyncio.Future[None] = member.settled
+    waiting: list[asyncio.Future[Any]] = [settled, told]
+    await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    told.cancel()
+    if not member.settled.done():
+        return None
+    error = member.settled.exception()
+    return error if isinstance(error, Exception) else None
 
 
 def own_settings(settings: "LiveSettings", number: int) -> dict[str, str]:

@@ -60,11 +60,12 @@ class Background:
         self._dispatch_woken = False
         self._upkeep_busy = False
         self._thorough_s = -1e9
+        self._makes_ahead = False
 
     def start(self) -> None:
         store, options = self._store, self._store.options
         store.drive(wake_flush=self._wake_flush, wake_dispatch=self._wake_dispatch)
-        if not options.is_slave:
+        if not options.is_slave and not options.controller_mode:
             self._allocation.attach()
         if not options.sync_flush:
             self._every("flush", lambda: options.flush_interval_ms / 1000, self._timed_flush)
@@ -72,6 +73,12 @@ class Background:
         self._every("checkpoint", lambda: CHECKPOINT_S, self._checkpoint_round)
         self._every("clean", lambda: options.clean_interval_ms / 1000, self._clean, CLEAN_FIRST_S)
         self._every("check", lambda: CHECK_S, store.segments.report_gaps, CHECK_FIRST_S)
+
+    def make_ahead(self) -> None:
+        """Segments are made ahead from now on: this broker has become a master."""
+        if not self._makes_ahead:
+            self._makes_ahead = True
+            self._allocation.attach()
 
     @property
     def busy(self) -> bool:
@@ -119,7 +126,8 @@ class Background:
         flusher = self._store.flusher
         flusher.finish(work)
         # Puts that came while the sync was running.
-        if (self._store.options.sync_flush or self._store.options.is_slave) and self._timers:
+        options = self._store.options
+        if (options.sync_flush or options.is_slave or options.controller_mode) and self._timers:
             self._run_flush(flusher.begin())
 
     def _wake_dispatch(self) -> None:

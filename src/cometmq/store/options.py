@@ -116,6 +116,10 @@ class StoreOptions:
     ha_pace_enabled: bool = setting("haFlowControlEnable", False, NOW)
     ha_pace_bytes: int = setting("maxHaTransferByteInSecond", 100 << 20, NOW, least=1, most=I64_MAX)
 
+    # A set that elects its master
+    controller_mode: bool = setting("enableControllerMode", False, NEVER)
+    ha_not_caught_up_ms: int = setting("haMaxTimeSlaveNotCatchup", 3_000, NOW, least=500)  # RocketMQ: 15,000
+
     # Light queues, delay levels
     lmq_enabled: bool = setting("enableLmq", False)
     multi_dispatch_enabled: bool = setting("enableMultiDispatch", False)
@@ -179,7 +183,7 @@ OLD_KEYS: Final = {
 _ONE_LOOP = "appends run one after the other on the event loop, there is no lock to choose"
 _ONE_DISPATCH = "dispatch follows the append on the event loop; the files are the same"
 _TIMER_TURNS = "timer messages are taken in and delivered on the event loop, a few in each turn"
-_NO_CONTROLLER = "it belongs to controller mode"
+_NO_CONTROLLER = "an empty replica gets the log from the first file on: it has to have all of it before it counts"
 _NO_SWAP = "mapped files are not swapped; RocketMQ 5.5 does not use it either"
 # With the default that RocketMQ shows, and why it means nothing here.
 EXPLAINED_KEYS: Final[dict[str, tuple[str, str]]] = {
@@ -204,9 +208,7 @@ EXPLAINED_KEYS: Final[dict[str, tuple[str, str]]] = {
     "batchDispatchRequestThreadPoolNums": ("16", _ONE_DISPATCH),
     "destroyMapedFileIntervalForcibly": ("120000", "a deleted file stays readable for who holds it; nothing is forced"),
     "redeleteHangedFileInterval": ("120000", "a deleted file stays readable for who holds it; nothing hangs"),
-    "haMaxTimeSlaveNotCatchup": ("15000", _NO_CONTROLLER),
     "syncFromLastFile": ("false", _NO_CONTROLLER),
-    "asyncLearner": ("false", _NO_CONTROLLER),
     "maxSlaveResendLength": ("268435456", "RocketMQ 5.5 does not use it either"),
     "timerGetMessageThreadNum": ("3", _TIMER_TURNS),
     "timerPutMessageThreadNum": ("3", _TIMER_TURNS),

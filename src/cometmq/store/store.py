@@ -85,6 +85,10 @@ class Store:
         self.log_first: bool = False
         self.is_open = False
         self.queues_full = False
+        # It follows a master. In a set that elects its master this changes while it runs; see `follow` and `lead`.
+        self.is_replica: bool = options.is_slave or options.controller_mode
+        # In such a set: queues may know messages up to here that are not committed.
+        self._ahead_until = 0
         self._lock = disk.lock(options.path("lock"))
         try:
             self._load(store_host, is_batch_topic, on_progress)
@@ -92,9 +96,11 @@ class Store:
             self._lock.release()
             raise
         # Whether a put may have to wait before it can be answered: see `put_waiting`.
-        self.must_wait: bool = options.sync_flush or options.broker_role == SYNC_MASTER
+        self.must_wait: bool = options.sync_flush or options.broker_role == SYNC_MASTER or options.controller_mode
         # A timed flusher sleeps through what would wake it, as RocketMQ's does.
-        self._wakes_flush = options.sync_flush or (options.flush_wake_on_put and not options.flush_timed)
+        self._wakes_flush = (
+            options.sync_flush or options.controller_mode or (options.flush_wake_on_put and not options.flush_timed)
+        )
         self.is_open = True
 
     def _load(
@@ -139,6 +145,8 @@ class Store:
         self.lookup = Lookup(self.log, self.queues, self.index, options, self.reading)
         self.retention = Retention(self.segments, self.queues, self.index, self.flags, options, disk, clock)
         self.get = self.reading.get
+        if options.controller_mode:
+            self.follow()
 
     def _write_abort(self) -> None:
         """From now on a start finds out whether this one ended well. One that is there already says so too."""
@@ -261,6 +269,71 @@ class Store:
     def put_log_first(self, is_first: bool) -> None:
         """A replica that gets a backlog dispatches in steps."""
         self.log_first = is_first
+
+    # A set that elects its master
+
+    def follow(self) -> None:
+        """Take no messages any more: another broker is the master, or nobody yet."""
+        self.is_replica = True
+        self.log.closed = "this broker does not lead its set: send to the master"
+        self._hide()
+
+    def _hide(self) -> None:
+        """What queues know beyond the committed offset is not read before it is committed."""
+        self._ahead_until = max(self._ahead_until, self.dispatcher.position)
+        self.reading.closed = self._ahead_until > self.log.confirmed_offset
+
+    def count_all(self) -> bool:
+        """Before `lead`, until it says False: build queues from all of the log, so that numbers go on behind it."""
+        log = self.log
+        committed, log.confirmed_offset = log.confirmed_offset, log.max_offset
+        try:
+            more = self.dispatcher.step()
+        finally:
+            log.confirmed_offset = committed
+        self._hide()
+        return more
+
+    def lead(self) -> None:
+        """Take messages from now on. The log is all on disk and in the queues."""
+        self.log.counters.clear()
+        for topic, queue_id, next_offset in self.queues.next_offsets():
+            self.log.counters.set_next_offset(topic, queue_id, next_offset)
+        last = self.segments.last()
+        self.log.take_up(0 if last is None else last.store_time_ms)
+        self.is_replica = False
+
+    def commit(self, offset: int) -> None:
+        """Consumers may see the log up to here: enough members of the set have it on disk."""
+        offset = min(offset, self.log.max_offset)
+        if offset <= self.log.confirmed_offset:
+            return
+        self.log.confirmed_offset = offset
+        if self.reading.closed and self.is_open:
+            self.reading.closed = self._ahead_until > offset
+        if not self.log_first and self.dispatcher.step():
+            self.wake_dispatch()
+
+    def cut(self, offset: int) -> None:
+        """Make `offset` the end of log, queues and index, on disk. No sync of the log may be running: see `Flusher`."""
+        assert not self.flusher.running, "a sync that ends after a cut would take back what was cut"
+        queues_know = self.dispatcher.position > offset
+        self.segments.cut(offset)
+        if offset == 0:
+            for segment in list(self.segments.segments):
+                self.segments.remove(segment)
+        self.log.refresh()
+        indexed_until = offset
+        if queues_know:
+            self.queues.cut(offset)
+            if self.index.cut(offset):
+                indexed_until = max(self.log.min_offset, self.index.newest_offset)
+            self.checkpoint.logics_physical_offset = min(self.checkpoint.logics_physical_offset, max(0, offset - 1))
+            self.checkpoint.flush()
+        self.dispatcher.cut(offset, indexed_until)
+        self._ahead_until = min(self._ahead_until, offset)
+        if self.reading.closed and self.is_open:
+            self.reading.closed = self._ahead_until > self.log.confirmed_offset
 
     # Asking
 

@@ -55,6 +55,10 @@ class LiveSettings:
             | texts_of(self.config, secrets=secrets)
         )
 
+    def take_id(self, broker_id: int) -> None:
+        """A set has elected its master: from now on this broker goes by another id."""
+        self.config = dataclasses.replace(self.config, broker_id=broker_id)
+
     async def change(self, body: bytes) -> list[str]:
         """Change what a properties text says. Gives the keys that were skipped because nobody knows them."""
         return await asyncio.shield(self._change(body))
@@ -157,14 +161,22 @@ def _refuse_modes(config: BrokerConfig, store_options: StoreOptions) -> None:
     for key, asked, instead in (
         ("enableDLegerCommitLog", config.dledger_enabled, "use a master and a replica"),
         ("duplicationEnable", store_options.duplication_enabled, "use a master and a replica"),
-        ("enableControllerMode", config.controller_mode, "set the roles in the settings file"),
     ):
         if asked:
             raise SettingError(f"{key} is not supported by this version: {instead}")
+    if store_options.controller_mode != bool(config.controller_store):
+        raise SettingError(
+            "enableControllerMode=true and controllerStore=etcd://host:2379,... go together: RocketMQ's own controller "
+            "(controllerAddr) is not supported"
+        )
+    if store_options.controller_mode and config.acting_master_enabled:
+        raise SettingError("enableControllerMode elects a master, enableSlaveActingMaster does not: set one of them")
 
 
 def _settle_id(config: BrokerConfig, store_options: StoreOptions) -> BrokerConfig:
-    """0 is the master's, and the master has no other."""
+    """0 is the master's, and the master has no other. In a set that elects its master the id comes with the role."""
+    if store_options.controller_mode:
+        return config
     if store_options.is_slave and config.broker_id == MASTER_ID:
         raise SettingError("brokerRole=SLAVE needs a brokerId above 0, which no other broker of its name has")
     if store_options.is_slave or config.broker_id == MASTER_ID:

@@ -80,7 +80,6 @@ class PullContext:
     background: Background
     stats: Stats
     longpoll: LongPoll
-    is_replica: bool
     is_master_alive: Callable[[], bool]
 
 

@@ -336,7 +336,7 @@ def _answer(context: PullContext, pull: Pull, result: GetResult, may_hold: bool)
     else:
         code = _CODES[status]
     suggested = _suggested_broker(context, pull.group, result)
-    if context.is_replica:
+    if context.store.is_replica:
         code, suggested = _as_replica(context, pull.group, result, code, suggested)
     context.offsets.pull_commit(header.consumer_group, header.topic, header.queue_id, result.next_offset)
     if code == Response.PULL_NOT_FOUND and may_hold and header.sys_flag & FLAG_SUSPEND and _may_park(context, pull):

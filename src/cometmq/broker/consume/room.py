@@ -70,7 +70,6 @@ class ConsumeRoom:
             shared.background,
             shared.stats,
             self.longpoll,
-            store.options.is_slave,
             is_master_alive,
         )
         offsets = OffsetContext(config, topics, groups, tables.offsets, tables.consumers, store)

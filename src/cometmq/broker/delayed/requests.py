@@ -54,7 +54,7 @@ def _check_broker(context: TimerContext) -> None:
         raise RequestError(
             Response.NO_PERMISSION, f"broker {config.broker_name} recalls no messages: set recallMessageEnable=true"
         )
-    if context.store.options.is_slave:
+    if context.store.is_replica:
         raise RequestError(Response.SLAVE_NOT_AVAILABLE, "this broker is a replica: recall on its master")
     if context.clock.now_ms() < config.start_accept_send_ms:
         raise RequestError(

@@ -27,4 +27,3 @@ class PopContext:
     stats: Stats
     popping: Popping
     waiting: PopWaiting
-    is_replica: bool

@@ -153,7 +153,7 @@ def _wish(context: PopContext, header: PopMessage, now_ms: int) -> Wish:
         raise _invalid(f"invisibleTime is {header.invisible_time} ms, allowed are 1 to {INVISIBLE_MS_MAX}")
     if len(header.attempt_id or "") > ATTEMPT_ID_CHARS_MAX:
         raise _invalid(f"attemptId has {len(header.attempt_id or '')} characters, at most {ATTEMPT_ID_CHARS_MAX}")
-    if context.is_replica:
+    if context.store.is_replica:
         raise RequestError(Response.SYSTEM_ERROR, "this broker is a replica: pop from its master")
     if names.takes_no_sends(header.topic):
         raise Forbidden(f"topic {header.topic} is the broker's own: its messages are not popped", Forbidden.TOPIC)

@@ -29,7 +29,6 @@ class PopRoom:
             shared.stats,
             self.popping,
             self.waiting,
-            store.options.is_slave,
         )
 
         def left_pops() -> PopRevival:

@@ -27,7 +27,7 @@ from cometmq.broker.tables.topics import Topics
 from cometmq.clock import Clock, Timer
 from cometmq.errors import CometError
 from cometmq.net.client import Client
-from cometmq.wire.bodies import KVTable, RegisterBrokerBody, TopicConfig, TopicConfigTable
+from cometmq.wire.bodies import DataVersion, KVTable, RegisterBrokerBody, TopicConfig, TopicConfigTable
 from cometmq.wire.codes import Request, Response
 from cometmq.wire.command import request as new_request
 from cometmq.wire.hashing import crc31
@@ -79,6 +79,8 @@ class Registration:
     ) -> None:
         self.address: str = ""
         self.sent: int = 0
+        # The epoch of a master that was elected: name servers believe the newest. 0: nobody was.
+        self.state_version: int = 0
         self.is_isolated: bool = is_isolated
         self._listeners: list[OnMaster] = []
         self._config = config
@@ -197,7 +199,7 @@ class Registration:
     async def _is_new_to(self, server: str) -> bool:
         config = self._config()
         header = QueryDataVersion(config.broker_name, self.address, config.cluster_name, config.broker_id)
-        command = new_request(Request.QUERY_DATA_VERSION, header.encode(), self._topics.data_version.encode())
+        command = new_request(Request.QUERY_DATA_VERSION, header.encode(), self._version().encode())
         answer = await self._client.call(server, command, config.register_timeout_ms / 1000)
         if answer.code != Response.SUCCESS:
             return True
@@ -208,7 +210,7 @@ class Registration:
         told = self._topics.table.values() if topics is None else topics
         table = {topic.topic_name: self._masked(topic) for topic in told}
         body = RegisterBrokerBody(
-            topics=TopicConfigTable(data_version=self._topics.data_version, topic_config_table=table)
+            topics=TopicConfigTable(data_version=self._version(), topic_config_table=table)
         ).encode()
         header = RegisterBroker(
             broker_name=config.broker_name,
@@ -232,6 +234,10 @@ class Registration:
         if answer.body and topics is None:
             self._topics.set_ordered(KVTable.decode(answer.body).table)
         return True
+
+    def _version(self) -> DataVersion:
+        version = self._topics.data_version
+        return msgspec.structs.replace(version, state_version=self.state_version) if self.state_version else version
 
     def _masked(self, topic: TopicConfig) -> TopicConfig:
         """A broker that may not be read or written has no topic that may."""

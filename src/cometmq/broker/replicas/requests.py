@@ -23,7 +23,7 @@ def exchange_ha_info(context: ReplicaContext, connection: Connection, request: C
     if header.master_ha_address is not None:
         context.group.master_told(header)
         return reply(request)
-    if context.store.options.is_slave:
+    if context.store.is_replica:
         return reply(request, ext=ExchangeHaInfo().encode())
     info = ExchangeHaInfo(context.registration.ha_address, context.store.log.max_offset, context.own.address)
     return reply(request, ext=info.encode())

@@ -73,6 +73,8 @@ logger = logging.getLogger(__name__)
 LOOK_S: Final = 1.0
 PROGRESS_S: Final = 3.0
 EVERYTHING_S: Final = 60.0
+# In a set whose replicas may lead at any moment.
+EVERYTHING_IN_SET_S: Final = 5.0
 CALL_S: Final = 5.0
 PAGE_ENTRIES: Final = 1_000
 # A table that changes while its pages are read is read again, at most so often.
@@ -94,6 +96,10 @@ class TableSync:
     def __init__(
         self, config: Callable[[], BrokerConfig], clock: Clock, tables: Tables, store: Store, client: Client
     ) -> None:
+        in_set = store.options.controller_mode
+        self._everything_each_s = EVERYTHING_IN_SET_S if in_set else EVERYTHING_S
+        self._progress_each_s = LOOK_S if in_set else PROGRESS_S
+        self._offsets_each_time = in_set
         self.master: str | None = None
         self.rounds: int = 0
         self.heard_s: float = NEVER_S
@@ -177,9 +183,11 @@ class TableSync:
     def _look(self) -> None:
         self._take_over()
         now_s = self._clock.monotonic()
-        if self.master is None or self._running is not None or self.waiting or now_s - self._progress_s < PROGRESS_S:
+        if self.master is None or self._running is not None or self.waiting:
             return
-        everything = now_s - self._everything_s >= EVERYTHING_S
+        if now_s - self._progress_s < self._progress_each_s:
+            return
+        everything = now_s - self._everything_s >= self._everything_each_s
         self._progress_s = now_s
         self._running = asyncio.get_running_loop().create_task(self._round(self.master, everything))
 
@@ -199,13 +207,15 @@ class TableSync:
             self._running = None
 
     def _some(self) -> list[Part]:
-        return [self._timer_progress] if self._config().timer_wheel_enabled else []
+        timers: list[Part] = [self._timer_progress] if self._config().timer_wheel_enabled else []
+        return [self._offsets, self._delays, *timers] if self._offsets_each_time else timers
 
     def _all(self) -> list[Part]:
         counts: list[Part] = [self._timer_counts] if self._config().timer_wheel_enabled else []
         tables: list[Part] = [self._topics, self._groups, self._request_modes, self._offsets, self._delays]
         more = [part for parts in self._more for part in parts()]
-        return [*tables, *more, *counts, *self._some()]
+        timers = [part for part in self._some() if part not in tables]
+        return [*tables, *more, *counts, *timers]
 
     async def _ask(self, master: str, parts: list[Part]) -> bool:
         """Each part by itself: what one master does not have, another part of it may. Whether all went well."""

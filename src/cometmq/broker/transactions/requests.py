@@ -49,7 +49,7 @@ def end_transaction(
     context: TransactionContext, connection: Connection, request: Command
 ) -> Command | Awaitable[Command | None] | None:
     header = EndTransaction.decode(request.ext)
-    if context.store.options.is_slave:
+    if context.store.is_replica:
         raise RequestError(Response.SLAVE_NOT_AVAILABLE, "this broker is a replica: transactions end on its master")
     fate = FATES.get(header.commit_or_rollback)
     if fate is None:

@@ -71,7 +71,7 @@ class CommitLog:
         self.max_offset = 0
         # What replicas confirmed; counts only in duplication or controller mode.
         self.confirmed_offset = 0
-        self.confirm_by_replicas = options.duplication_enabled
+        self.confirm_by_replicas = options.duplication_enabled or options.controller_mode
         self._segment: Segment | None = None
         self._prepare_at = _NEVER_PREPARE
         self._segment_bytes = segments.segment_bytes
@@ -112,6 +112,11 @@ class CommitLog:
         self._segment = self.segments.last()
         self.max_offset = self.segments.max_offset
         self._prepare_at = self.segments.prepare_at()
+
+    def take_up(self, store_time_ms: int) -> None:
+        """Go on where another master stopped: store times never fall."""
+        self._store_time_ms = max(self._store_time_ms, store_time_ms)
+        self.closed = ""
 
     # Appending
 

@@ -100,7 +100,7 @@ class Dispatcher:
         self._index_failures: int = 0
         self._retry_at_s: float = 0.0
         self._clock: Clock = clock
-        self._is_slave: bool = options.is_slave
+        self._is_slave: bool = options.is_slave or options.controller_mode
         self._read_uncommitted: bool = options.read_uncommitted
         self._multi_dispatch: bool = options.multi_dispatch_enabled
         self._lmq: bool = options.lmq_enabled
@@ -120,6 +120,11 @@ class Dispatcher:
     @property
     def behind_bytes(self) -> int:
         return max(0, self.target - self.position)
+
+    def cut(self, end: int, indexed_until: int) -> None:
+        """The log ends here now, and the index knows nothing from `indexed_until` on."""
+        self._kept.clear()
+        self.position = min(self.position, end, indexed_until)
 
     # The two ways
 

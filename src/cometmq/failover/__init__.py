@@ -1,0 +1,1 @@
+"""Who leads a set of brokers: one document in a store with compare-and-swap, and what each member does next."""
