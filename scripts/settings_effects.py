@@ -7,6 +7,15 @@ _UNUSED: Final = "accepted and shown, without effect here: "
 _WAIT: Final = "a request of this family that waited longer is refused with code 2"
 
 EFFECTS: Final[dict[str, str]] = {
+    # gRPC clients
+    "grpcServerPort": "where gRPC clients (5.x) connect; 0 takes any free port, -1 serves none. RocketMQ's proxy has "
+    "8081, as `cometmq up` has",
+    "tlsTestModeEnable": "without a certificate of `tls.server.certPath` the gRPC port makes one itself, which only "
+    "clients that take any accept",
+    "grpcMaxInboundMessageSize": "a larger request of a gRPC client is refused. RocketMQ's proxy: 130 MiB",
+    "grpcClientIdleTimeMills": "a gRPC connection without calls is closed after so long",
+    "enableTopicMessageTypeCheck": "a message of a gRPC client must be of its topic's type (`message.type`)",
+    "maxDelayTimeMills": "how far ahead a gRPC client may delay a message",
     # Identity and network
     "bindAddress": "the address to listen on. RocketMQ listens on 0.0.0.0; a server without access control is only "
     "local "

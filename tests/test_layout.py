@@ -126,7 +126,7 @@ def test_imports_point_one_way(path: Path) -> None:
 
 
 # Rooms of the broker know nothing of each other: what one needs of another is handed to it by the assembly.
-ROOMS = {"access", "admin", "consume", "delayed", "metrics", "pop", "produce", "replicas", "transactions"}
+ROOMS = {"access", "admin", "consume", "delayed", "grpc", "metrics", "pop", "produce", "replicas", "transactions"}
 ASSEMBLY = {"cometmq.broker.ports", "cometmq.broker.rooms", "cometmq.broker.server"}
 ASSEMBLED_MAX = 20
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.support.brokers import CALM, SMALL_FILES
 
-READY = re.compile(r"ready namesrv=(\S*) broker=(\S+)\n")
+READY = re.compile(r"ready namesrv=(\S*) broker=(\S+)(?: grpc=\S+)?\n")
 
 
 class Process:

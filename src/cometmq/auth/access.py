@@ -122,6 +122,37 @@ class Access:
             raise Refusal(f"User:{name} is disabled.")
         return user
 
+    def check_signed_date(self, request: Command, source: str, authorization: str, date: str) -> None:
+        """The same for a request that came by gRPC, whose sender has signed a date and nothing else. Writes its name
+        into the request, for handlers that find out later what is needed. Raises Refusal."""
+        rules = self.rules
+        if not rules.authentication or request.code in rules.unauthenticated_codes:
+            return
+        name = ""
+        try:
+            read = signature.read_authorization(authorization) if authorization else None
+            if read is None:
+                raise Refusal(NO_NAME)
+            name = read.username
+            user = self._authenticate_date(read, source, date)
+            request.ext[signature.ACCESS_KEY] = name
+            if rules.authorization and not user.is_super and request.code not in rules.unauthorized_codes:
+                self._authorize(user, request, source)
+        except Refusal as refusal:
+            self._audit.refused(request.code, name, source, refusal.remark)
+            raise
+
+    def _authenticate_date(self, read: signature.Authorization, source: str, date: str) -> User:
+        user = self.users.table.get(read.username)
+        fits = False
+        for secret in (user or _NOBODY).secrets(self._clock.now_ms()):
+            fits = signature.key_of(secret).fits(read.signature, date.encode()) or fits
+        if user is None or not fits or not date:
+            raise Refusal(WRONG_SIGNATURE, self._delay_of_wrong(read.username, source))
+        if not user.is_enabled:
+            raise Refusal(f"User:{read.username} is disabled.")
+        return user
+
     def _authorize(self, user: User, request: Command, source: str) -> None:
         rule = NEEDS.get(request.code)
         if rule is None:

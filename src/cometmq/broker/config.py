@@ -150,6 +150,14 @@ class BrokerConfig(ServerConfig):
     migrate_acl: bool = setting("migrateAuthFromV1Enabled", False, NEVER)
     rocketmq_home: str = setting("rocketmqHome", "", NEVER)
 
+    # gRPC clients. RocketMQ's proxy has these in rmq-proxy.json
+    grpc_port: int = setting("grpcServerPort", -1, NEVER, least=-1, most=65535)  # RocketMQ: 8081
+    tls_test_mode: bool = setting("tlsTestModeEnable", True, NEVER)
+    grpc_message_bytes_max: int = setting("grpcMaxInboundMessageSize", 16 << 20, least=65_536)  # RocketMQ: 130 MiB
+    grpc_idle_ms: int = setting("grpcClientIdleTimeMills", 120_000, least=1_000)
+    check_message_types: bool = setting("enableTopicMessageTypeCheck", True, NOW)
+    delay_ms_max: int = setting("maxDelayTimeMills", 86_400_000, NOW, most=I64_MAX)
+
     # A mode that is refused: not built
     dledger_enabled: bool = setting("enableDLegerCommitLog", False, NEVER)
 

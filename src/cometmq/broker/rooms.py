@@ -7,6 +7,7 @@
     consume        pulls, groups, offsets                           delayed; routes of the cluster, the master's life
     produce        sends                                            delayed, transactions, locks of consume
     admin          operators                                        figures of all
+    grpc           5.x clients                                      what all others serve, asked without a socket
     metrics        what is shown of all, made last                 reads all
     access         users and policies, made before everything else: the server asks it at its ports
 
@@ -26,6 +27,8 @@ from cometmq.broker.cold_pages import ColdPages
 from cometmq.broker.consume.room import ConsumeRoom
 from cometmq.broker.delayed.room import DelayedRoom
 from cometmq.broker.entry import bound, merged
+from cometmq.broker.grpc.local import Handlers
+from cometmq.broker.grpc.room import GrpcRoom
 from cometmq.broker.metrics.context import MetricsContext, TimerView
 from cometmq.broker.metrics.room import MetricsRoom, Promises
 from cometmq.broker.pop.room import PopRoom
@@ -103,6 +106,15 @@ class Rooms:
             self.produce.handlers,
             self.admin.handlers,
             bound(access_requests.HANDLERS, access),
+        )
+        self.grpc = GrpcRoom(
+            shared,
+            Handlers(self.handlers, self.families),
+            access.guard,
+            find_route=self.replicas.routes.find,
+            has_cluster=lambda: bool(self.replicas.registration.name_servers),
+            on_close=self.on_close,
+            is_trusted_proxy=access.trusts_proxy,
         )
         unsaid = sorted(self.handlers.keys() - NEEDS.keys())
         assert not unsaid, f"say in auth/needs.py what these need: {unsaid}"

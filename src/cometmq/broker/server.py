@@ -39,6 +39,8 @@ logger = logging.getLogger(__name__)
 
 # What waits when the broker stops is answered within a second, or its connection is closed.
 STOP_GRACE_S: Final = 0.8
+# Clients of gRPC have been told by then, and their calls have ended.
+GRPC_GRACE_S: Final = 0.3
 DISPATCH_WAIT_S: Final = 5.0
 DISPATCH_LOOK_S: Final = 0.1
 THREADS_LOOK_S: Final = 0.005
@@ -76,6 +78,12 @@ class Broker:
     @property
     def port(self) -> int:
         return self.own.port
+
+    @property
+    def grpc_address(self) -> str | None:
+        """Where gRPC clients connect; None if they are not served."""
+        port = self.rooms.grpc.port
+        return f"{self.settings.config.advertised_host}:{port}" if port else None
 
     # Starting and stopping
 
@@ -152,7 +160,8 @@ class Broker:
         self.rooms = Rooms(shared, self.settings, self.access, self.watch)
         self.store.subscribe(arrived=self.rooms.arrived, failed=self._store_failed)
         self.server, self.fast_server = make_servers(self.settings.config, self.clock, self.rooms, self.access)
-        self.rooms.show((self.server.endpoint, self.fast_server.endpoint), self.seen.counts_requests)
+        endpoints = (self.server.endpoint, self.fast_server.endpoint, self.rooms.grpc.backend.endpoint)
+        self.rooms.show(endpoints, self.seen.counts_requests)
 
     def _make_whole(self, table_ms: int) -> None:
         """What files lack and the log shows; then what one broker of a replica group does for all, if it is this."""
@@ -171,6 +180,7 @@ class Broker:
         self.watch.start()
         await self.server.start(host, port)
         await self.fast_server.start(host, port - FAST_PORT_BELOW)
+        await self.rooms.grpc.start(host)
         await self.rooms.replicas.start(host, ha_port_of(self.store.options, port))
 
     def _start_rounds(self) -> None:
@@ -197,6 +207,7 @@ class Broker:
         await replicas.table_sync.stop()
         self.rooms.consume.rounds.stop()
         replicas.leader_tasks.pause()
+        self.rooms.grpc.leave()
         self.rooms.consume.longpoll.close()
         self.rooms.pop.waiting.close()
         await asyncio.sleep(0)
@@ -214,7 +225,9 @@ class Broker:
         logger.info("stopped broker name=%s address=%s", config.broker_name, self.address)
 
     async def _stop_serving(self, grace_s: float) -> None:
-        await asyncio.gather(self.server.stop(grace_s), self.fast_server.stop(grace_s))
+        await asyncio.gather(
+            self.server.stop(grace_s), self.fast_server.stop(grace_s), self.rooms.grpc.stop(min(grace_s, GRPC_GRACE_S))
+        )
         if self._watchdog is not None:
             self._watchdog.stop()
         self.watch.stop()

@@ -4,6 +4,8 @@ When it serves, one line goes to stdout:
 
     ready namesrv=127.0.0.1:9876 broker=127.0.0.1:10911
 
+With `grpcServerPort` it goes on with ` grpc=127.0.0.1:8081`.
+
 `--count N` runs N brokers in N processes: NAME-0, NAME-1, ... each with its own store directory and ports, ten apart.
 One broker uses one core; more cores are used by more brokers, and clients spread over them by themselves. If one of
 them ends, all are stopped.
@@ -104,6 +106,8 @@ async def _serve(settings: "LiveSettings") -> int:
             await serving.stop(broker)
             return serving.fail("broker", serving.exit_code_of(failure), failure)
         ready += f" {member.status_line()}"
+    if broker.grpc_address is not None:
+        ready += f" grpc={broker.grpc_address}"
     if not stopping.is_set():
         serving.say_ready(ready)
     await stopping.wait()
@@ -132,6 +136,7 @@ def own_settings(settings: "LiveSettings", number: int) -> dict[str, str]:
         "brokerName": name,
         "listenPort": str(config.listen_port + number * PORTS_APART if config.listen_port else 0),
         "storePathRootDir": os.path.join(store.root_dir, name),
+        "grpcServerPort": str(config.grpc_port + number * PORTS_APART if config.grpc_port > 0 else config.grpc_port),
         "brokerConfigPath": "",  # the file is for all of them: none may write its own settings there
     }
     if store.commitlog_paths:

@@ -2,7 +2,9 @@
 
 When both serve, one line goes to stdout:
 
-    ready namesrv=127.0.0.1:9876 broker=127.0.0.1:10911
+    ready namesrv=127.0.0.1:9876 broker=127.0.0.1:10911 grpc=127.0.0.1:8081
+
+The last is where RocketMQ's 5.x clients connect; `--set grpcServerPort=-1` serves none.
 
 With `--secure` the broker checks who sends a request and what it may do. The first start makes a Super user `admin` and
 shows its password once; later starts keep the users that there are. TLS settings are for both servers.
@@ -25,9 +27,12 @@ from cometmq.cli.shared.passwords import generated
 from cometmq.errors import CometError
 
 if TYPE_CHECKING:
+    from cometmq.broker.server import Broker
     from cometmq.net.tls import ClientTls
 
 FIRST_USER: Final = "admin"
+BROKER_PORT: Final = 10911
+GRPC_PORT: Final = 8081
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +70,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--data", metavar="DIR", type=os.path.abspath, default="data", help="where all is kept")
     parser.add_argument("--host", metavar="HOST", default="127.0.0.1", help="address to listen on")
     parser.add_argument("--namesrv-port", metavar="PORT", type=serving.port, default=9876, help="0 is any")
-    parser.add_argument("--broker-port", metavar="PORT", type=serving.port, default=10911, help="0 is any")
+    parser.add_argument("--broker-port", metavar="PORT", type=serving.port, default=BROKER_PORT, help="0 is any")
+    parser.add_argument(
+        "--grpc-port",
+        metavar="PORT",
+        type=serving.port,
+        help="for 5.x clients: default 8081, or any if --broker-port is not the usual one",
+    )
     parser.add_argument("-c", "--config", metavar="FILE", help="settings of the broker, as RocketMQ's broker.conf")
     parser.add_argument("--set", metavar="KEY=VALUE", type=serving.key_and_value, action="append", default=[])
     parser.add_argument("--secure", action="store_true", help="ask who is there; the first start makes a user admin")
@@ -100,12 +111,17 @@ async def _serve(options: argparse.Namespace) -> int:
             "listenPort": str(options.broker_port),
             "namesrvAddr": name_server.address,
         }
-        broker = Broker(broker_live.load(access.settings | given | own | dict(options.set)))
+        # Another broker on this machine is expected to have the usual ports.
+        front = {"grpcServerPort": str(GRPC_PORT if options.broker_port == BROKER_PORT else 0)}
+        if options.grpc_port is not None:
+            own["grpcServerPort"] = str(options.grpc_port)
+        broker = Broker(broker_live.load(front | access.settings | given | own | dict(options.set)))
         await broker.start()
     except (CometError, OSError) as error:
         await name_server.stop()
         return serving.fail("up", serving.exit_code_of(error), error)
-    serving.say_ready(f"ready namesrv={name_server.address} broker={broker.address}")
+    grpc = f" grpc={broker.grpc_address}" if broker.grpc_address is not None else ""
+    serving.say_ready(f"ready namesrv={name_server.address} broker={broker.address}{grpc}")
     if options.secure:
         _say_access(access, name_server.address)
     elif _users_file(data).exists() and not broker.settings.config.authentication_enabled:
@@ -113,7 +129,7 @@ async def _serve(options: argparse.Namespace) -> int:
     failed = False
     if options.hello and (not options.secure or access.keys or configured(None, None) is not None):
         tls = ClientTls.of_server(broker.settings.config)
-        failed = not await _show(name_server.address, broker.address, data, access, tls)
+        failed = not await _show(name_server.address, broker, data, access, tls)
     if not failed:
         await stopping.wait()
     await serving.stop(broker)
@@ -121,7 +137,7 @@ async def _serve(options: argparse.Namespace) -> int:
     return 1 if failed else serving.end("up", broker.store.failure)
 
 
-async def _show(name_server: str, broker: str, data: Path, access: Access, tls: "ClientTls | None") -> bool:
+async def _show(name_server: str, broker: "Broker", data: Path, access: Access, tls: "ClientTls | None") -> bool:
     """For people, on stderr: stdout has the ready line only."""
     from cometmq.build_info import build_info
     from cometmq.cli.shared import self_test
@@ -136,7 +152,8 @@ async def _show(name_server: str, broker: str, data: Path, access: Access, tls: 
     lines = (
         f"  it works      {proof}",
         f"  name server   {name_server}     clients of every language connect here",
-        f"  broker        {broker}",
+        f"  broker        {broker.address}",
+        f"  gRPC          {broker.grpc_address or 'off'}     RocketMQ's 5.x clients connect here",
         f"  data          {data}",
         f"  memory        {self_test.memory_text()}",
         f"  build         {'compiled' if build.compiled else 'interpreted'}, Python {build.python}",

@@ -42,7 +42,7 @@ class Intake:
     def feed(self, data: bytes) -> list[Command]:
         """The commands that became complete. Raises WireError, once: nothing that follows has a meaning."""
         if not self.ready or self.tls is not None:
-            data = self._open(data)
+            data = self.unwrap(data)
             if not data:
                 return []
         splitter = self._splitter
@@ -59,8 +59,8 @@ class Intake:
         """What was wrong behind the commands that `feed` returned last."""
         return self._splitter.broken if self._splitter is not None else None
 
-    def _open(self, data: bytes) -> bytes:
-        """What lies inside PROXY header and TLS; nothing while more is needed."""
+    def unwrap(self, data: bytes) -> bytes:
+        """What lies inside PROXY header and TLS; nothing while more is needed. For whoever reads no frames, too."""
         tls = self.tls
         if tls is None:
             if self._opening is None:

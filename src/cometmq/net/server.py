@@ -79,7 +79,7 @@ class Server:
     async def start(self, host: str, port: int) -> None:
         """Raises CometError that names the address if it cannot be bound."""
         self._endpoint.loop = asyncio.get_running_loop()
-        listening = await _bind(host, port)
+        listening = await bind(host, port)
         try:
             self._tls.start()
             self._listener = await self._endpoint.loop.create_server(self._accept, sock=listening, backlog=BACKLOG)
@@ -152,7 +152,7 @@ async def emptied(endpoint: Endpoint, patience_s: float) -> None:
             await asyncio.wait_for(endpoint.emptied.wait(), patience_s)
 
 
-async def _bind(host: str, port: int) -> socket.socket:
+async def bind(host: str, port: int) -> socket.socket:
     where = f"{host or '*'}:{port}"
     try:
         found = await asyncio.get_running_loop().getaddrinfo(

@@ -20,7 +20,7 @@ neither unless `tls.client.authServer=true`, and then the chain only.
 import hashlib
 import logging
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
@@ -290,9 +290,18 @@ class TlsSession:
 class ServerTls:
     """The mode, and the context of the moment."""
 
-    def __init__(self, settings: TlsSettings, clock: Clock) -> None:
+    def __init__(
+        self,
+        settings: TlsSettings,
+        clock: Clock,
+        protocols: Sequence[str] = (),
+        instead: Callable[[], ssl.SSLContext | None] | None = None,
+    ) -> None:
+        """`protocols`: what is chosen of a client's offers (ALPN). `instead`: a context where no file is set."""
         self.mode = settings.mode if settings.mode in (DISABLED, ENFORCING) else PERMISSIVE
         self.context: ssl.SSLContext | None = None
+        self._protocols = list(protocols)
+        self._instead = instead
         self._settings = settings
         self._clock = clock
         self._prints: dict[str, bytes] = {}
@@ -305,15 +314,22 @@ class ServerTls:
             return
         paths = (self._settings.certificate_path, self._settings.key_path, self._settings.trust_path)
         self._prints = {path: fingerprint(path) for path in paths if path is not None}
-        if not self._prints and self.mode == PERMISSIVE:
+        if not self._prints and self._instead is not None:
+            self.context = self._with_protocols(self._instead())
+        if not self._prints and (self.mode == PERMISSIVE or self.context is not None):
             return
         try:
-            self.context = server_context(self._settings)
+            self.context = self._with_protocols(server_context(self._settings))
         except CometError as error:
             if self.mode == ENFORCING:
                 raise CometError(f"TLS is enforced but has no context: {error}") from error
             logger.warning("skip tls mode=%s cause=%s", self.mode, error)
         self._timer = self._clock.call_later(WATCH_S, self._watch)
+
+    def _with_protocols(self, context: ssl.SSLContext | None) -> ssl.SSLContext | None:
+        if context is not None and self._protocols:
+            context.set_alpn_protocols(self._protocols)
+        return context
 
     def stop(self) -> None:
         if self._timer is not None:
@@ -346,7 +362,7 @@ class ServerTls:
 
     def _reload(self) -> None:
         try:
-            self.context = server_context(self._settings)
+            self.context = self._with_protocols(server_context(self._settings))
         except CometError as error:
             logger.warning("keep tls context cause=%s", error)
             return

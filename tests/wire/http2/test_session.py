@@ -296,6 +296,7 @@ def test_data_beyond_the_window_ends_the_connection() -> None:
 
 
 @pytest.mark.repeated
+@pytest.mark.mission("GR-01")
 def test_garbage_is_read_or_is_the_peers_fault_and_holds_nothing() -> None:
     """Replay: COMETMQ_FUZZ_SEED=... COMETMQ_FUZZ_HTTP2=... pytest tests/wire/http2"""
     draw = random.Random(SEED)

@@ -103,7 +103,7 @@ class PopWaiting:
     def _let_go(self, row: deque[PopWaiter], now_ms: int) -> None:
         for _ in range(len(row)):
             waiter = row.popleft()
-            if not waiter.connection.is_open:
+            if not waiter.connection.is_kept(waiter.request):  # closed, or given up
                 self.count -= 1
             elif waiter.until_ms <= now_ms:
                 self.count -= 1
@@ -113,6 +113,9 @@ class PopWaiting:
 
     def _serve_some(self, row: deque[PopWaiter], until_s: float) -> None:
         for _ in range(min(len(row), SERVED_PER_SWEEP)):
+            if not row[0].connection.is_writable:
+                row.rotate(-1)  # who does not take answers now lets others come first
+                continue
             if monotonic() > until_s or not self._serve(row[0]):
                 return
             row.popleft()
