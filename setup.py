@@ -51,6 +51,8 @@ HOT_MODULES: tuple[str, ...] = (
     "src/cometmq/net/family.py",
     "src/cometmq/net/peer.py",
     "src/cometmq/net/endpoint.py",
+    "src/cometmq/net/http2.py",
+    "src/cometmq/net/inside.py",
     "src/cometmq/net/intake.py",
     "src/cometmq/net/meter.py",
     "src/cometmq/net/output.py",

@@ -117,8 +117,8 @@ class Http2Connection(Peer):
             self._take(data)
         except Http2Error as error:
             self._malformed(error.code, error)
-        except WireError as error:
-            self._malformed(PROTOCOL_ERROR, error)
+        except WireError as fault:
+            self._malformed(PROTOCOL_ERROR, fault)
         finally:
             self._corked = False
         self.flush()
