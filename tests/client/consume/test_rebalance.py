@@ -9,8 +9,8 @@ import pytest
 
 from cometmq import MessageQueue, StartFrom
 from cometmq.client.consume.allocation import Average
-from cometmq.client.consume.offsets import first_offset
 from cometmq.client.consume.rebalance import Rebalance
+from cometmq.client.consume.starts import first_offset
 from cometmq.clock import ManualClock
 from cometmq.errors import ConfigError
 from cometmq.wire.bodies import LockBatchRequest
@@ -317,6 +317,49 @@ async def test_a_new_group_starts_where_it_is_told_and_a_stored_offset_wins(tmp_
         cluster.broker.tables.groups.find("old")
         cluster.broker.tables.offsets.commit("old", "T", 0, 7, "test")
         await _start_and_check(cluster, client, "old", start, 7)
+
+
+@pytest.mark.parametrize("kind", ["push", "pull"])
+async def test_a_new_group_skips_the_messages_of_a_young_topic(tmp_path: Path, kind: str) -> None:
+    """The broker has them all in memory, and would answer 0 to a client of RocketMQ's."""
+    async with real_cluster(tmp_path, "T", queues=2) as cluster, cluster.client() as client:
+        await send(client, "T", 6)
+        got: list[bytes] = []
+        if kind == "push":
+            taker = Got()
+            consumer = quick(client, start=StartFrom.LAST)
+            consumer.subscribe("T", taker.take)
+            async with consumer, client.producer("pg") as producer:
+                await producer.send("T", b"new")
+                await until(lambda: taker.messages)
+            got = [message.body for message in taker.messages]
+        else:
+            async with client.pull_consumer("cg", start=StartFrom.LAST) as puller, client.producer("pg") as producer:
+                await puller.subscribe("T")
+                await producer.send("T", b"new")
+                while not got:
+                    got += [message.body for message in await puller.poll(timeout=5)]
+        assert got == [b"new"]
+
+
+async def test_a_group_that_is_not_new_gets_all_messages_of_a_queue_that_was_added_while_it_slept(
+    tmp_path: Path,
+) -> None:
+    async with real_cluster(tmp_path, "T", queues=1) as cluster:
+        async with cluster.client() as client:
+            await send(client, "T", 1)
+        cluster.broker.tables.groups.find("cg")
+        cluster.broker.tables.offsets.commit("cg", "T", 0, 1, "test")
+        await cluster.add_topic("T", 2)
+        got: list[bytes] = []
+        async with cluster.client() as client:
+            async with client.producer("pg") as producer:
+                await producer.send("T", b"in the added queue", queue=MessageQueue("broker-a", 1, "T"))
+            async with client.pull_consumer("cg", start=StartFrom.LAST) as puller:
+                await puller.subscribe("T")
+                while not got:
+                    got += [message.body for message in await puller.poll(timeout=5)]
+        assert got == [b"in the added queue"]
 
 
 @pytest.mark.parametrize("kind", ["push", "iterator", "pull"])

@@ -26,13 +26,14 @@ from cometmq.client.cluster.instance import Instance
 from cometmq.client.cluster.namespaces import strip, wire_group
 from cometmq.client.consume.delivery import Delivery, TraceHook, Workers, reply_body
 from cometmq.client.consume.handlers import Handler
-from cometmq.client.consume.offsets import LocalOffsets, Offsets, RemoteOffsets, first_offset
+from cometmq.client.consume.offsets import LocalOffsets, Offsets, RemoteOffsets
 from cometmq.client.consume.outcomes import DEAD_LETTER, Verdict
 from cometmq.client.consume.process_queue import LOST, Held, ProcessQueue
 from cometmq.client.consume.pull_loop import PullLoop
 from cometmq.client.consume.rebalance import QueueLocks, Rebalance
 from cometmq.client.consume.reports import consume_directly, running_info
 from cometmq.client.consume.send_back import inner_producer, send_back, send_copy
+from cometmq.client.consume.starts import Starts
 from cometmq.client.consume.subscriptions import SQL92
 from cometmq.client.messages import Message
 from cometmq.client.options import ConsumerOptions
@@ -102,6 +103,7 @@ class Member:
             if options.broadcast
             else RemoteOffsets(instance, self.group)
         )
+        self._starts = Starts(instance, self.offsets, options.start)
         self.locks = QueueLocks(instance, self.group, options.lock_timeout, options.lock_expiry)
         self.delivery = Delivery(
             self.group, instance.namespace, self.clock, options.consume_timeout, self.executor, self.reply
@@ -301,10 +303,7 @@ class Member:
 
     async def start_offset(self, queue: MessageQueue) -> int:
         """Kept at once: what the next member finds must not lie behind messages that this one only began."""
-        stored = await self.offsets.query(queue)
-        if stored is not None:
-            return stored
-        offset = await first_offset(self.instance, queue, self.options.start)
+        offset = await self._starts.of(queue)
         self.offsets.update(queue, offset)
         return offset
 

@@ -17,21 +17,18 @@ import asyncio
 import logging
 import os
 from collections.abc import Collection, Iterable
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 from cometmq import state_file
 from cometmq.client.cluster.refusals import refused
-from cometmq.client.options import StartFrom
 from cometmq.errors import CallError, CometError, StoreError, WireError
-from cometmq.names import RETRY_PREFIX, path_part
+from cometmq.names import path_part
 from cometmq.wire.bodies import MessageQueue, ResetOffsets
 from cometmq.wire.codes import Request, Response
 from cometmq.wire.command import Command
 from cometmq.wire.fastjson.writer import dumps_pretty
-from cometmq.wire.headers import GetMaxOffset, OffsetResponse, QueryConsumerOffset, SearchOffset, UpdateConsumerOffset
-from cometmq.wire.headers.base import Header
+from cometmq.wire.headers import OffsetResponse, QueryConsumerOffset, UpdateConsumerOffset
 
 if TYPE_CHECKING:
     from cometmq.client.cluster.instance import Instance
@@ -50,8 +47,14 @@ class Offsets(Protocol):
     async def load(self) -> None:
         """Read what there is before the first question."""
 
-    async def query(self, queue: MessageQueue) -> int | None:
-        """The stored offset, None if there is none; also kept in memory. CometError if nobody can tell."""
+    async def query(self, queue: MessageQueue, *, zero_if_young: bool = False) -> int | None:
+        """The stored offset, None if there is none; also kept in memory. CometError if nobody can tell.
+
+        With `zero_if_young` a broker may answer 0 for a queue that still has all its messages in memory.
+        """
+
+    async def stored(self, queue: MessageQueue) -> int | None:
+        """What `query` finds, not kept in memory."""
 
     def read(self, queue: MessageQueue) -> int | None:
         """What memory has."""
@@ -102,8 +105,14 @@ class RemoteOffsets(_Memory):
     async def load(self) -> None:
         """The broker is asked queue by queue."""
 
-    async def query(self, queue: MessageQueue) -> int | None:
-        header = QueryConsumerOffset(self._group, queue.topic, queue.queue_id)
+    async def query(self, queue: MessageQueue, *, zero_if_young: bool = False) -> int | None:
+        offset = await self.stored(queue, zero_if_young)
+        if offset is not None:
+            self.update(queue, offset)
+        return offset
+
+    async def stored(self, queue: MessageQueue, zero_if_young: bool = False) -> int | None:
+        header = QueryConsumerOffset(self._group, queue.topic, queue.queue_id, set_zero_if_not_found=zero_if_young)
         command = self._instance.request(Request.QUERY_CONSUMER_OFFSET, header.encode())
         address = await self._address(queue)
         response = await self._instance.call(address, command, QUERY_LIMIT_S)
@@ -111,9 +120,7 @@ class RemoteOffsets(_Memory):
             return None
         if response.code != Response.SUCCESS:
             raise refused(response, queue.broker_name, command)
-        offset = OffsetResponse.decode(response.ext).offset
-        self.update(queue, offset)
-        return offset
+        return OffsetResponse.decode(response.ext).offset
 
     async def persist(self, queues: Collection[MessageQueue], *, answered: bool = True) -> None:
         known = self._known(queues)
@@ -175,7 +182,10 @@ class LocalOffsets(_Memory):
     def _read(self) -> dict[MessageQueue, int]:
         return state_file.load(self.path, _parse) or {}
 
-    async def query(self, queue: MessageQueue) -> int | None:
+    async def stored(self, queue: MessageQueue) -> int | None:
+        return self._stored.get(queue)
+
+    async def query(self, queue: MessageQueue, *, zero_if_young: bool = False) -> int | None:
         offset = self._stored.get(queue)
         if offset is not None:
             self.update(queue, offset)
@@ -206,23 +216,3 @@ def _parse(content: bytes) -> dict[MessageQueue, int]:
         return ResetOffsets.decode(content).offset_table
     except WireError as error:
         raise ValueError(str(error)) from None
-
-
-async def first_offset(instance: "Instance", queue: MessageQueue, start: StartFrom | datetime) -> int:
-    """Where a group begins in a queue of which no offset is stored. CometError if the broker does not say.
-
-    Of the group's retry topic nothing is skipped: what is there was sent for this group.
-    """
-    is_retry = queue.topic.startswith(RETRY_PREFIX)
-    if start is StartFrom.FIRST or (start is StartFrom.LAST and is_retry):
-        return 0  # below the first that is left, the broker says where to go on
-    if start is StartFrom.LAST or is_retry:
-        header: Header = GetMaxOffset(queue.topic, queue.queue_id)
-        code = Request.GET_MAX_OFFSET
-    else:
-        assert isinstance(start, datetime)
-        header = SearchOffset(queue.topic, queue.queue_id, round(start.timestamp() * 1000))
-        code = Request.SEARCH_OFFSET_BY_TIMESTAMP
-    address = await instance.keeper(queue)
-    response = await instance.ask(address, instance.request(code, header.encode()), instance.options.call_timeout)
-    return OffsetResponse.decode(response.ext).offset

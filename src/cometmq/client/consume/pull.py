@@ -32,6 +32,7 @@ from cometmq.client.consume.allocation import Average, Strategy
 from cometmq.client.consume.fetching import Fetcher
 from cometmq.client.consume.offsets import RemoteOffsets
 from cometmq.client.consume.pull_request import BadRecords
+from cometmq.client.consume.starts import Starts
 from cometmq.client.consume.subscriptions import subscribe
 from cometmq.client.messages import Message, received
 from cometmq.client.options import BAD_RECORDS, MIB, ClientOptions, StartFrom, need_choice
@@ -149,6 +150,7 @@ class PullConsumer(Generic[T]):
         self.codec = codec
         self.group = wire_group(self.instance.namespace, group)
         self._offsets = RemoteOffsets(self.instance, self.group)
+        self._starts = Starts(self.instance, self._offsets, self.options.start)
         self._fetchers: dict[MessageQueue, Fetcher] = {}
         self._subscribed: dict[str, SubscriptionData] = {}
         self._assigns = False
@@ -396,13 +398,7 @@ class PullConsumer(Generic[T]):
         return {queue: max(0, end - self.position(queue)) for queue, end in zip(queues, ends, strict=True)}
 
     async def _start_offset(self, queue: MessageQueue) -> int:
-        stored = await self._offsets.query(queue)
-        if stored is not None:
-            return stored
-        start = self.options.start
-        if isinstance(start, datetime):
-            return await self._at_broker.at(queue, start)
-        return await (self._at_broker.begin if start is StartFrom.FIRST else self._at_broker.end)(queue)
+        return await self._starts.of(queue) or await self._at_broker.begin(queue)
 
     def _commit_timer(self) -> None:
         self._spawn(self._store_done())
