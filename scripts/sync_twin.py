@@ -58,6 +58,7 @@ TWINS = (
     Twin("offset_admin", "cometmq.client.admin.offsets", "OffsetAdmin", inner=ADMIN),
     Twin("narrowing_admin", "cometmq.client.admin.narrowing", "NarrowingAdmin", inner=ADMIN),
     Twin("message_admin", "cometmq.client.admin.messages", "MessageAdmin", inner=ADMIN),
+    Twin("dead_letter_admin", "cometmq.client.admin.dead_letters", "DeadLetterAdmin", inner=ADMIN),
     Twin("cluster_admin", "cometmq.client.admin.cluster", "ClusterAdmin", inner=ADMIN),
     Twin("user_admin", "cometmq.client.admin.users", "UserAdmin", inner=ADMIN),
     Twin("access_admin", "cometmq.client.admin.access", "AccessAdmin", inner=ADMIN),

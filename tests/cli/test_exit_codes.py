@@ -41,6 +41,7 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "topic alter": ("T", "--queues", "2"),
     "topic update": ("T", "--queues", "2"),
     "topic delete": ("T", "--yes"),
+    "topic narrow": ("T", "--queues", "1", "--yes"),
     "group list": (),
     "group create": ("G",),
     "group describe": ("G",),

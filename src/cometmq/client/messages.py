@@ -18,6 +18,8 @@ from cometmq.names import RETRY_PREFIX
 from cometmq.wire.bodies import MessageQueue
 from cometmq.wire.compression import decompress
 from cometmq.wire.record import properties as wire_properties
+from cometmq.wire.record.failure import FAILURE_NAMES, Failure
+from cometmq.wire.record.failure import read as read_failure
 from cometmq.wire.record.message import StoredMessage
 from cometmq.wire.record.message_id import encode_offset_id, offset_id_prefix
 from cometmq.wire.record.properties import RESERVED_NAMES, Property
@@ -85,7 +87,12 @@ class Message(msgspec.Struct, Generic[T], frozen=True):
     @property
     def user_properties(self) -> dict[str, str]:
         """Those that an application set."""
-        return {name: value for name, value in self.properties.items() if name not in RESERVED_NAMES}
+        return {name: value for name, value in self.properties.items() if name not in RESERVED_NAMES | FAILURE_NAMES}
+
+    @property
+    def failure(self) -> Failure | None:
+        """Why its last try failed, of a message that was retried or is dead; None if nobody wrote it down."""
+        return read_failure(self.properties)
 
     @property
     def born_at(self) -> datetime:

@@ -167,6 +167,7 @@ class ConsumerOptions:
     bad_records, bad_record_tries
                                 a message that cannot be read, say by its CRC, is tried so often; then it is "skip"ped,
                                 with an ERROR in the log and its bytes in ~/.cometmq/bad-records, or "block"s its queue
+    keep_cause                  why a message failed travels with it to its next try and to the dead letters
     commit_interval             how often offsets are stored
     rebalance_interval, rebalance_retry
                                 how often the shares are looked at: when all is well, and when it is not
@@ -199,6 +200,7 @@ class ConsumerOptions:
     error_delay: float = 1.0
     bad_records: str = "skip"
     bad_record_tries: int = 5
+    keep_cause: bool = True
     commit_interval: float = 5.0
     rebalance_interval: float = 20.0
     rebalance_retry: float = 1.0
@@ -276,6 +278,7 @@ class ConsumerKeywords(TypedDict, total=False):
     error_delay: float
     bad_records: str
     bad_record_tries: int
+    keep_cause: bool
     commit_interval: float
     rebalance_interval: float
     rebalance_retry: float

@@ -4,6 +4,7 @@ from cometmq.client.admin import Admin as AsyncAdmin
 from cometmq.client.loop_thread import LoopThread
 from cometmq.sync.access_admin import AccessAdmin
 from cometmq.sync.cluster_admin import ClusterAdmin
+from cometmq.sync.dead_letter_admin import DeadLetterAdmin
 from cometmq.sync.group_admin import GroupAdmin
 from cometmq.sync.life import Life
 from cometmq.sync.message_admin import MessageAdmin
@@ -20,6 +21,7 @@ class Admin(
     OffsetAdmin,
     NarrowingAdmin,
     MessageAdmin,
+    DeadLetterAdmin,
     ClusterAdmin,
     UserAdmin,
     AccessAdmin,

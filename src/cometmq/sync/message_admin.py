@@ -1,12 +1,11 @@
 """The sync twin of `cometmq.client.admin.messages.MessageAdmin`. Written by scripts/sync_twin.py."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
 from cometmq.client.admin import Admin as AsyncAdmin
 from cometmq.client.admin.messages import FOUND_MAX
-from cometmq.client.admin.results import Resent
 from cometmq.client.admin.trace_records import TraceRecord
 from cometmq.client.loop_thread import LoopThread
 from cometmq.client.messages import Message, SendReceipt
@@ -29,6 +28,10 @@ class MessageAdmin:
         """
         return self._thread.run(self._inner.message(message_id, topic))
 
+    def of_id(self, topic: str, message_id: str) -> list[Message[bytes]]:
+        """All messages of a topic with this id: one that is tried again keeps it. Empty if there is none."""
+        return self._thread.run(self._inner.of_id(topic, message_id))
+
     def find(
         self,
         topic: str,
@@ -49,25 +52,15 @@ class MessageAdmin:
         """Messages of one queue by offset, to `end` or to what is its end now. Changes no offsets."""
         return self._thread.iterate(self._inner.read(queue, begin, end))
 
-    def dead_letters(self, group: str) -> Iterator[Message[bytes]]:
-        """What a group gave up on, oldest first; nothing if there is nothing."""
-        return self._thread.iterate(self._inner.dead_letters(group))
-
-    def resend(self, message: Message[Any], topic: str | None = None) -> SendReceipt:
+    def resend(
+        self, message: Message[Any], topic: str | None = None, *, marks: Mapping[str, str] | None = None
+    ) -> SendReceipt:
         """A new message like this one: same body, tag, keys and application properties, to its own topic or another.
+        `marks` are further properties.
 
         A dead letter and a message that waits for another try go to the topic they were sent to.
         """
-        return self._thread.run(self._inner.resend(message, topic))
-
-    def replay_dead_letters(
-        self, group: str, *, topic: str | None = None, rate: float | None = None, ids: Iterable[str] | None = None
-    ) -> Iterator[Resent]:
-        """Send dead letters again, all or those with the given ids, at most `rate` a second; says what came of each.
-
-        The dead letters stay where they are: running it twice sends twice.
-        """
-        return self._thread.iterate(self._inner.replay_dead_letters(group, topic=topic, rate=rate, ids=ids))
+        return self._thread.run(self._inner.resend(message, topic, marks=marks))
 
     def trace(
         self, message_id: str, *, trace_topic: str = "RMQ_SYS_TRACE_TOPIC", max_messages: int = FOUND_MAX

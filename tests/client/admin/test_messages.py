@@ -7,14 +7,17 @@ from typing import Any
 
 import pytest
 
-from cometmq import StartFrom
+from cometmq import Message, Reject, StartFrom
+from cometmq.client.admin.dead_letters import REPLAYED_FROM
 from cometmq.client.admin.messages import _resolved
 from cometmq.client.admin.trace_records import TraceRecord, read_records
 from cometmq.errors import CallError, ConfigError, NoRoute, NotFound, SendFailed
-from cometmq.names import dlq_topic
+from cometmq.names import dlq_topic, retry_topic
 from cometmq.wire.record.message_id import encode_offset_id, offset_id_prefix
 from tests.conftest import run
+from tests.support.brokers import stored
 from tests.support.clusters import real_cluster
+from tests.support.consuming import quick
 from tests.support.net import until
 
 
@@ -212,12 +215,52 @@ async def test_dead_letters_are_listed_and_replayed_to_where_they_came_from(tmp_
         letters = [message async for message in admin.dead_letters("billing")]
         assert [letter.body for letter in letters] == [b"0", b"1", b"2"]
 
-        sent = [it async for it in admin.replay_dead_letters("billing", ids=[letters[1].id])]
+        sent = [it async for it in admin.replay_dead_letters("billing", to_origin=True, ids=[letters[1].id])]
         assert [(it.id, it.topic, it.error) for it in sent] == [(letters[1].id, "orders", None)]
         replayed = [message async for message in admin.read(queue, 3)]
         assert [(message.body, message.keys) for message in replayed] == [(b"1", ("k1",))]
         refused = [it async for it in admin.replay_dead_letters("billing", topic="nowhere")]
         assert ["no name server knows topic" in (it.error or "") for it in refused] == [True] * 3
+
+
+async def test_a_dead_letter_is_replayed_to_its_own_group_once_and_under_its_old_id(tmp_path: Path) -> None:
+    async with (
+        real_cluster(tmp_path, "orders", queues=1) as cluster,
+        cluster.client() as client,
+        client.admin() as admin,
+    ):
+        others: list[bytes] = []
+        tried: list[Message[bytes]] = []
+
+        async def bury(message: Message[bytes]) -> None:
+            tried.append(message)
+            if message.properties.get(REPLAYED_FROM) is None:
+                raise Reject("no stock")
+
+        async def note(body: bytes) -> None:
+            others.append(body)
+
+        billing, mailing = quick(client, "billing"), quick(client, "mailing")
+        billing.subscribe("orders", bury)
+        mailing.subscribe("orders", note)
+        async with billing, mailing:
+            async with client.producer("pg") as producer:
+                receipt = await producer.send("orders", b"one copy", keys=["k"])
+            await until(lambda: others and stored(cluster.broker, dlq_topic("billing")))
+            letters = [letter async for letter in admin.dead_letters("billing")]
+            assert [letter.id for letter in letters] == [receipt.id]
+            sent = [it async for it in admin.replay_dead_letters("billing")]
+            assert [(it.id, it.topic, it.error, it.skipped) for it in sent] == [
+                (receipt.id, retry_topic("billing"), None, False)
+            ]
+            await until(lambda: len(tried) == 2)
+            again = tried[1]
+            assert (again.id, again.topic, again.body, again.keys) == (receipt.id, "orders", b"one copy", ("k",))
+            assert again.properties[REPLAYED_FROM] == "billing/broker-a/0/0"
+            assert again.delivery_count == 1
+            (second,) = [it async for it in admin.replay_dead_letters("billing")]
+            assert second.skipped
+            assert (len(tried), others) == (2, [b"one copy"])
 
 
 async def _give_up(address: str, client: object, physical_offset: int) -> None:

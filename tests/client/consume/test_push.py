@@ -16,6 +16,8 @@ from cometmq.clock import ManualClock
 from cometmq.errors import BrokerError, ConfigError, NotRunning
 from cometmq.wire.bodies import HeartbeatData
 from cometmq.wire.codes import Request
+from cometmq.wire.record.failure import read as read_failure
+from cometmq.wire.record.properties import decode as decode_properties
 from tests.conftest import run
 from tests.support.aio import settle
 from tests.support.brokers import stored
@@ -572,7 +574,7 @@ async def test_what_a_broadcast_fails_on_is_logged_and_skipped(
                 for taken in got:
                     await taken.count(10)
                     taken.check_once(bodies)
-                await until(lambda: caplog.text.count("broadcasts are not retried") == 10)
+                await until(lambda: caplog.text.count("it is a broadcast") == 10)
                 assert stored(cluster.broker, "%RETRY%failing") == []
 
 
@@ -610,7 +612,9 @@ def test_a_failed_message_returns_after_ten_seconds_and_after_thirty_more(tmp_pa
     run(main(), 60)
 
 
-def test_rejected_messages_and_those_tried_too_often_become_dead_letters(tmp_path: Path) -> None:
+def test_rejected_messages_and_those_tried_too_often_become_dead_letters(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async def main() -> None:
         clock = ManualClock()
         async with real_cluster(tmp_path, "T", clock=clock) as cluster, cluster.client() as client:
@@ -622,7 +626,7 @@ def test_rejected_messages_and_those_tried_too_often_become_dead_letters(tmp_pat
                 tries.append(text)
                 if text == "0":
                     raise Reject("bad data")
-                raise Retry(after=1)
+                raise Retry(after=1) from KeyError("price")
 
             async with app:
                 await send(client, "T", 2)
@@ -630,8 +634,52 @@ def test_rejected_messages_and_those_tried_too_often_become_dead_letters(tmp_pat
                 await advance_until(clock, lambda: len(_dead(cluster.broker)) == 2, "dead letters", 0.5)
             assert tries.count("0") == 1
             assert sorted(message.body for message in _dead(cluster.broker)) == [b"0", b"1"]
+            causes = {}
+            for message in _dead(cluster.broker):
+                found = read_failure(decode_properties(message.properties))
+                assert found is not None
+                assert found.consumer == client.instance.client_id
+                causes[message.body] = (found.kind, found.cause, found.last_ms > found.first_ms)
+            assert causes == {b"0": ("Reject", "bad data", False), b"1": ("KeyError", "'price'", True)}
 
-    run(main(), 60)
+    with caplog.at_level(logging.WARNING, "cometmq"):
+        run(main(), 60)
+    lines = [record.getMessage() for record in caplog.records if record.getMessage().startswith(("retry", "bury"))]
+    assert [line.split(" message ")[0] for line in lines] == ["bury", "retry", "bury"]
+    assert "try=1 of 2 type=Reject cause=bad data" in lines[0]
+    assert "try=2 of 2 type=KeyError cause='price'" in lines[2]
+
+
+async def test_a_consumer_that_keeps_no_causes_sends_none(tmp_path: Path) -> None:
+    async with real_cluster(tmp_path, "T", queues=1) as cluster, cluster.client() as client:
+        app = quick(client, keep_cause=False)
+
+        @app.on("T")
+        async def handle(text: str) -> None:
+            raise Reject("secret")
+
+        async with app:
+            await send(client, "T", 1)
+            await until(lambda: _dead(cluster.broker))
+        assert b"FAILURE" not in _dead(cluster.broker)[0].properties
+
+
+async def test_a_body_that_cannot_be_decoded_costs_one_line_of_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with real_cluster(tmp_path, "T", queues=1) as cluster, cluster.client() as client:
+        app = quick(client, max_retries=0)
+
+        @app.on("T")
+        async def handle(order: dict[str, int]) -> None: ...
+
+        async with app:
+            async with client.producer("pg") as producer:
+                await producer.send("T", b"not JSON")
+            await until(lambda: _dead(cluster.broker))
+    failed = [record for record in caplog.records if record.getMessage().startswith("fail handler")]
+    assert len(failed) == 1
+    assert failed[0].exc_info is None
 
 
 def _dead(broker: Any, group: str = "cg") -> list[Any]:

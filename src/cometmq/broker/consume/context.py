@@ -96,6 +96,7 @@ class SendBackContext:
     stats: Stats
     put: Callable[[AppendRequest], PutResult]
     offset_id: Callable[[int], str]
+    now_ms: Callable[[], int]
 
 
 @dataclass(slots=True, eq=False)

@@ -74,8 +74,9 @@ class ConsumeRoom:
         )
         offsets = OffsetContext(config, topics, groups, tables.offsets, tables.consumers, store)
         self.returns = SendBackContext(
-            config, topics, groups, shared.settling, shared.rights, store, shared.stats, put, shared.own.offset_id
-        )
+            config, topics, groups, shared.settling, shared.rights, store, shared.stats, put, shared.own.offset_id,
+            shared.clock.now_ms,
+        )  # fmt: skip
         questions = RelayContext(config, topics, groups, tables.consumers, shared.rights, store)
         shares = AssignmentContext(config, topics, tables.consumers, tables.request_modes, tables.files, find_route)
         self.rounds = ConsumeRounds(

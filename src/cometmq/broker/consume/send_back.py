@@ -30,8 +30,12 @@ from cometmq.store.results import PUT_STATUS_NAMES, PutStatus
 from cometmq.wire.codes import Request, Response
 from cometmq.wire.command import Command, reply
 from cometmq.wire.headers import SendMessageBack
+from cometmq.wire.record import failure
 from cometmq.wire.record import properties as wire_properties
 from cometmq.wire.record.message import StoredMessage
+
+# A message with more properties than this is given back without the cause: there may be no room for it.
+MARKED_CHARS_MAX: Final = 16_384
 
 
 def send_back(context: SendBackContext, connection: Connection, request: Command) -> Command | None:
@@ -75,7 +79,7 @@ def send_back(context: SendBackContext, connection: Connection, request: Command
     )
     if target.is_dead_letter:
         context.topics.create_in_send_back(target.topic, target.queues, PERM_READ_WRITE)
-    copy = _copy(context, message, target)
+    copy = _copy(context, message, target, header)
     if (context.topics.unsaved or context.groups.unsaved) and context.settling.holds(target.topic, header.group):
         act = partial(_put_settled, context, connection, request, message, target, copy)
         context.settling.park(act, len(message.body) + len(copy.properties))
@@ -120,14 +124,21 @@ def _put(
     return reply(request)
 
 
-def _copy(context: SendBackContext, message: StoredMessage, target: retries.Destination) -> AppendRequest:
+def _copy(
+    context: SendBackContext, message: StoredMessage, target: retries.Destination, header: SendMessageBack
+) -> AppendRequest:
     properties = retries.sent_back_properties(
         wire_properties.decode(message.properties),
         message.topic,
         context.offset_id(message.physical_offset),
         target.delay_level,
     )
+    if header.failure_type is not None:
+        cause, consumer = header.failure_cause or "", header.failure_consumer or ""
+        failure.mark(properties, cause, header.failure_type, consumer, context.now_ms())
     try:
+        if sum(map(len, properties.values())) > MARKED_CHARS_MAX:
+            failure.unmark(properties)
         encoded = wire_properties.encode(properties).decode()
     except WireError as error:
         raise RequestError(Response.SYSTEM_ERROR, f"the message cannot be given back: {error}") from error

@@ -49,8 +49,19 @@ def fields(message: "Message[bytes]", decoder: str = "auto", unpack: bool = Fals
         "born_ms": message.born_ms,
         "stored_ms": message.stored_ms,
         "delivery_count": message.delivery_count,
+        **failure_fields(message),
         **body_fields(unpacked(message.body) if unpack else message.body, decoder),
     }
+
+
+def failure_fields(message: "Message[bytes]") -> dict[str, Any]:
+    """Why its last try failed, if that is known."""
+    failure = message.failure
+    if failure is None:
+        return {}
+    shown = failure._asdict()
+    shown["type"] = shown.pop("kind")
+    return {"failure": shown}
 
 
 def body_fields(body: bytes, decoder: str) -> dict[str, Any]:

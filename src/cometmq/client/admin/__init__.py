@@ -5,9 +5,9 @@
         lag = await admin.group_lag("billing-cg")
         await admin.reset_offsets("billing-cg", "orders", to="earliest")
 
-By subject: `topics`, `groups`, `offsets`, `messages`, `cluster`, `users`, `access`; what they answer is in `results`.
-All are methods of one object, because an operator's question seldom stops at one subject. Nothing here runs between
-two calls.
+By subject: `topics`, `groups`, `offsets`, `messages`, `dead_letters`, `cluster`, `users`, `access`; what they answer is
+in `results`. All are methods of one object, because an operator's question seldom stops at one subject. Nothing here
+runs between two calls.
 """
 
 from types import TracebackType
@@ -15,7 +15,8 @@ from typing import Self
 
 from cometmq.client.admin.access import AccessAdmin
 from cometmq.client.admin.cluster import ClusterAdmin
-from cometmq.client.admin.messages import MessageAdmin, origin_topic
+from cometmq.client.admin.dead_letters import DeadLetterAdmin
+from cometmq.client.admin.messages import origin_topic
 from cometmq.client.admin.narrowing import HiddenQueue, NarrowingAdmin
 from cometmq.client.admin.offsets import Place
 from cometmq.client.admin.results import (
@@ -46,7 +47,7 @@ from cometmq.client.cluster.instance import Instance
 from cometmq.client.options import ClientOptions
 
 
-class Admin(NarrowingAdmin, MessageAdmin, ClusterAdmin, AccessAdmin):
+class Admin(NarrowingAdmin, DeadLetterAdmin, ClusterAdmin, AccessAdmin):
     """Made by `Client.admin()`; on its own, `Admin(namesrv="host:9876")` has a private client. `timeout_s` bounds every
     single request."""
 

@@ -1,4 +1,4 @@
-"""Stored messages: find them by id, key or time, read queues and dead letters, send them again.
+"""Stored messages: find them by id, key or time, read queues, send them again.
 
     id          what its producer gave it          the index of every broker of the topic is asked
     offset id   broker address and log position    that broker is asked; if it has another address by now, every one
@@ -9,21 +9,20 @@
 import asyncio
 import ipaddress
 import socket
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from cometmq import names
 from cometmq.client.admin.calls import each
 from cometmq.client.admin.offsets import OffsetAdmin, time_ms
-from cometmq.client.admin.results import BrokerMember, Resent
+from cometmq.client.admin.results import BrokerMember
 from cometmq.client.admin.trace_records import TraceRecord, read_records
 from cometmq.client.cluster.queue_client import PullStatus, pull_command, read_pull
 from cometmq.client.codecs import bytes_codec
 from cometmq.client.messages import Message, SendReceipt, received
 from cometmq.client.options import ProducerOptions
 from cometmq.client.produce.producer import Producer
-from cometmq.errors import BrokerError, CallError, CometError, ConfigError, NoRoute, NotFound, WireError
+from cometmq.errors import BrokerError, CallError, ConfigError, NotFound, WireError
 from cometmq.wire.bodies import MessageQueue
 from cometmq.wire.codes import Request, Response
 from cometmq.wire.command import Command
@@ -66,6 +65,11 @@ class MessageAdmin(OffsetAdmin):
             )
         return at_offset
 
+    async def of_id(self, topic: str, message_id: str) -> list[Message[bytes]]:
+        """All messages of a topic with this id: one that is tried again keeps it. Empty if there is none."""
+        found = await self._query(topic, message_id, 0, I64_MAX, READ_COUNT, by_id=True)
+        return [message for message in found if message.id == message_id]
+
     async def find(
         self,
         topic: str,
@@ -107,22 +111,13 @@ class MessageAdmin(OffsetAdmin):
                     return
                 yield message
 
-    async def dead_letters(self, group: str) -> AsyncIterator[Message[bytes]]:
-        """What a group gave up on, oldest first; nothing if there is nothing."""
-        try:
-            queues = await self.topic_queues(names.dlq_topic(group))
-        except NoRoute as error:
-            if isinstance(error.__cause__, CallError):
-                raise  # no name server answered: nobody said that there are none
-            return
-        for queue in queues:
-            async for message in self.read(queue):
-                yield message
-
     # Sending again
 
-    async def resend(self, message: Message[Any], topic: str | None = None) -> SendReceipt:
+    async def resend(
+        self, message: Message[Any], topic: str | None = None, *, marks: Mapping[str, str] | None = None
+    ) -> SendReceipt:
         """A new message like this one: same body, tag, keys and application properties, to its own topic or another.
+        `marks` are further properties.
 
         A dead letter and a message that waits for another try go to the topic they were sent to.
         """
@@ -132,33 +127,8 @@ class MessageAdmin(OffsetAdmin):
             message.body,
             tag=message.tag,
             keys=message.keys,
-            properties=message.user_properties,
+            properties={**message.user_properties, **(marks or {})},
         )
-
-    async def replay_dead_letters(
-        self, group: str, *, topic: str | None = None, rate: float | None = None, ids: Iterable[str] | None = None
-    ) -> AsyncIterator[Resent]:
-        """Send dead letters again, all or those with the given ids, at most `rate` a second; says what came of each.
-
-        The dead letters stay where they are: running it twice sends twice.
-        """
-        wanted = frozenset(ids) if ids is not None else None
-        started = self.instance.clock.monotonic()
-        count = 0
-        async for message in self.dead_letters(group):
-            if wanted is not None and not wanted & {message.id, message.offset_id}:
-                continue
-            if rate is not None:
-                due = started + count / rate
-                await asyncio.sleep(max(0.0, due - self.instance.clock.monotonic()))
-            count += 1
-            target = topic or origin_topic(message)
-            try:
-                receipt = await self.resend(message, target)
-            except CometError as error:
-                yield Resent(message.id, target, error=str(error))
-            else:
-                yield Resent(message.id, target, receipt.id)
 
     # Traces
 

@@ -162,6 +162,8 @@ class Resent:
     topic: str
     new_id: str | None = None
     error: str | None = None
+    skipped: bool = False
+    """It was sent before."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,11 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from cometmq.client.consume.failures import Cause, cause_of
 from cometmq.client.consume.handlers import Handler, Refused
 from cometmq.client.consume.outcomes import Outcome, Verdict
 from cometmq.client.consume.process_queue import Held, ProcessQueue
+from cometmq.log_lines import one_line
 
 if TYPE_CHECKING:
     from cometmq.client.consume.group_member import Member
@@ -52,7 +54,9 @@ class Concurrent:
 
     async def settle(self, queue: ProcessQueue, held: Sequence[Held], verdict: Verdict) -> None:
         done = len(held) if verdict.outcome in (Outcome.SUCCESS, Outcome.COMMIT) else min(verdict.done, len(held))
-        failed = [] if done == len(held) else await give_back(self._member, queue, held[done:], verdict.delay_level)
+        failed = [] if done == len(held) else await give_back(
+            self._member, queue, held[done:], verdict.delay_level, cause_of(verdict)
+        )
         self._member.finish(queue, [one for one in held if one not in failed])
         if failed:
             self._member.later(AGAIN_S, lambda: self.submit(queue, failed))
@@ -72,17 +76,20 @@ class Chunk:
         await self._lane.run(self._queue, self._held)
 
 
-async def give_back(member: "Member", queue: ProcessQueue, held: Sequence[Held], delay_level: int) -> list[Held]:
+async def give_back(
+    member: "Member", queue: ProcessQueue, held: Sequence[Held], delay_level: int, cause: Cause
+) -> list[Held]:
     """Send back what is still ours; returns what no broker took, counted as tried once more."""
     wanted = [one for one in held if queue.is_owned and one in queue]
     if member.options.broadcast:
         for one in wanted:
             logger.warning(
-                "skip message group=%s topic=%s broker=%s queue=%d offset=%d: it failed, broadcasts are not retried",
-                member.group, queue.queue.topic, queue.queue.broker_name, queue.queue.queue_id, one.offset,
+                "skip message group=%s topic=%s broker=%s queue=%d offset=%d type=%s cause=%s: it is a broadcast",
+                member.group, queue.queue.topic, queue.queue.broker_name, queue.queue.queue_id, one.offset, cause.kind,
+                one_line(cause.text, 500),
             )  # fmt: skip
         return []
-    taken = await asyncio.gather(*[member.send_back(queue, one, delay_level) for one in wanted])
+    taken = await asyncio.gather(*[member.send_back(queue, one, delay_level, cause) for one in wanted])
     failed = [one for one, is_taken in zip(wanted, taken, strict=True) if not is_taken]
     for one in failed:
         one.message.reconsume_times += 1

@@ -74,7 +74,7 @@ class Delivery:
             messages = [Message(*self.fields(one, queue, handler.codec)) for one in held]
         except CometError as error:
             verdict = judge_error(error)
-            self._log(handler, queue, held, error)
+            self._log(handler, queue, held, error, traced=False)
             self._count(queue, held, verdict, 0.0)
             return verdict
         context = self.begin(queue, messages)
@@ -108,11 +108,19 @@ class Delivery:
         now_s = self._clock.monotonic()
         self.figures.consumed(queue.queue.topic, now_s, len(held), took_s, is_fine(verdict))
 
-    def _log(self, handler: Handler, queue: ProcessQueue, held: Sequence[Held], error: BaseException | None) -> None:
+    def _log(
+        self,
+        handler: Handler,
+        queue: ProcessQueue,
+        held: Sequence[Held],
+        error: BaseException | None,
+        traced: bool = True,
+    ) -> None:
+        """With its traceback if it is the handler's: that of a body that cannot be decoded says nothing."""
         logger.error(
             "fail handler=%s group=%s topic=%s broker=%s queue=%d offset=%d count=%d cause=%r",
             handler.name, self._group, queue.queue.topic, queue.queue.broker_name, queue.queue.queue_id,
-            held[0].offset, len(held), error, exc_info=error,
+            held[0].offset, len(held), error, exc_info=error if traced else None,
         )  # fmt: skip
 
 

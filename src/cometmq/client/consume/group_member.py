@@ -25,6 +25,7 @@ import msgspec
 from cometmq.client.cluster.instance import Instance
 from cometmq.client.cluster.namespaces import strip, wire_group
 from cometmq.client.consume.delivery import Delivery, TraceHook, Workers, reply_body
+from cometmq.client.consume.failures import EXPIRED, Cause, log_failed
 from cometmq.client.consume.handlers import Handler
 from cometmq.client.consume.offsets import LocalOffsets, Offsets, RemoteOffsets
 from cometmq.client.consume.outcomes import DEAD_LETTER, Verdict
@@ -419,20 +420,25 @@ class Member:
         if offset is not None and queue.is_owned:
             self.offsets.update(queue.queue, offset, increase_only=True)
 
-    async def send_back(self, queue: ProcessQueue, one: Held, delay_level: int) -> bool:
+    async def send_back(self, queue: ProcessQueue, one: Held, delay_level: int, cause: Cause) -> bool:
+        log_failed(self.group, one.message, delay_level, self.options.max_retries, cause)
+        kept = cause if self.options.keep_cause else None
         return await send_back(
-            self.instance, self.group, queue.queue, one.message, delay_level, self.options.max_retries
+            self.instance, self.group, queue.queue, one.message, delay_level, self.options.max_retries, kept
         )
 
-    async def bury(self, queue: ProcessQueue, one: Held, is_rejected: bool) -> bool:
+    async def bury(self, queue: ProcessQueue, one: Held, is_rejected: bool, cause: Cause) -> bool:
         """Make a message of an ordered queue a dead letter. False if no broker took it."""
         if self.options.broadcast:
             logger.warning("skip message group=%s offset=%d: broadcasts have no dead letters", self.group, one.offset)
             return True
         if is_rejected:
-            return await self.send_back(queue, one, DEAD_LETTER)
+            return await self.send_back(queue, one, DEAD_LETTER, cause)
         most = self.options.max_retries or 0
-        return await send_copy(self.instance, self.group, one.message, max(one.message.reconsume_times, most) + 1, most)
+        log_failed(self.group, one.message, DEAD_LETTER, self.options.max_retries, cause)
+        times = max(one.message.reconsume_times, most) + 1
+        kept = cause if self.options.keep_cause else None
+        return await send_copy(self.instance, self.group, one.message, times, most, kept)
 
     # Locks
 
@@ -494,7 +500,7 @@ class Member:
                 self.group, queue.queue.topic, queue.queue.broker_name, queue.queue.queue_id, oldest.offset,
                 now_s - oldest.started_s,
             )  # fmt: skip
-            if not self.options.broadcast and not await self.send_back(queue, oldest, EXPIRED_LEVEL):
+            if not self.options.broadcast and not await self.send_back(queue, oldest, EXPIRED_LEVEL, EXPIRED):
                 return
             self.finish(queue, [oldest])
 

@@ -25,6 +25,7 @@ from cometmq.client.cluster.namespaces import wire_topic
 from cometmq.client.codecs import Codec
 from cometmq.client.consume.concurrent import AGAIN_S, give_back
 from cometmq.client.consume.delivery import is_fine
+from cometmq.client.consume.failures import cause_of
 from cometmq.client.consume.group_member import Member
 from cometmq.client.consume.handlers import Handler
 from cometmq.client.consume.hooks import ConsumeContext, ConsumeHook
@@ -253,7 +254,7 @@ class Consumer(Generic[T]):
     async def _give_back(self, slip: Slip, verdict: Verdict) -> None:
         queue, one = slip.queue, slip.held
         self._end(slip, verdict)
-        if await give_back(self._member, queue, [one], verdict.delay_level):
+        if await give_back(self._member, queue, [one], verdict.delay_level, cause_of(verdict)):
             self._member.later(AGAIN_S, lambda: self.submit(queue, [one]))
         else:
             self._member.finish(queue, [one])

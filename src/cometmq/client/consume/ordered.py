@@ -19,6 +19,7 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from cometmq.client.consume.failures import cause_of
 from cometmq.client.consume.handlers import Handler, Refused
 from cometmq.client.consume.outcomes import DEAD_LETTER, Outcome, Verdict
 from cometmq.client.consume.process_queue import Held, ProcessQueue
@@ -117,7 +118,9 @@ class Ordered:
         gone = held[: verdict.done]
         for one in held[verdict.done :]:
             is_rejected = verdict.delay_level == DEAD_LETTER
-            if (is_rejected or not self._may_retry(one)) and await self._member.bury(queue, one, is_rejected):
+            if (is_rejected or not self._may_retry(one)) and await self._member.bury(
+                queue, one, is_rejected, cause_of(verdict)
+            ):
                 gone.append(one)
             else:
                 one.message.reconsume_times += 1

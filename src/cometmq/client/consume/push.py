@@ -23,6 +23,7 @@ from cometmq.client.cluster.instance import Instance
 from cometmq.client.cluster.namespaces import wire_topic
 from cometmq.client.codecs import Codec, bytes_codec
 from cometmq.client.consume.concurrent import Concurrent, give_back
+from cometmq.client.consume.failures import Cause
 from cometmq.client.consume.group_member import Lane, Member, QueueListener
 from cometmq.client.consume.handlers import Handler
 from cometmq.client.consume.hooks import ConsumeHook
@@ -41,6 +42,7 @@ logger = logging.getLogger(__name__)
 F = TypeVar("F", bound=Callable[..., Any])
 
 BATCH_MAX: Final = 1024
+NO_HANDLER: Final = Cause("the consumer has no handler for the topic", "failed")
 STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -164,7 +166,7 @@ class PushConsumer:
                 self.instance.spawn(self._return(queue, some))
 
     async def _return(self, queue: ProcessQueue, held: list[Held]) -> None:
-        failed = await give_back(self._member, queue, held, BROKER_DECIDES)
+        failed = await give_back(self._member, queue, held, BROKER_DECIDES, NO_HANDLER)
         self._member.finish(queue, [one for one in held if one not in failed])
 
     # Life

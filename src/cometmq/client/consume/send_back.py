@@ -21,13 +21,16 @@ from cometmq.wire.bodies import MessageQueue
 from cometmq.wire.codes import Request
 from cometmq.wire.compression import decompress
 from cometmq.wire.headers import SendMessageBack
+from cometmq.wire.record import failure
 from cometmq.wire.record import properties as wire_properties
+from cometmq.wire.record.failure import CAUSE_CHARS_MAX
 from cometmq.wire.record.message import StoredMessage
 from cometmq.wire.record.properties import Property
 from cometmq.wire.record.sysflag import COMPRESSED
 
 if TYPE_CHECKING:
     from cometmq.client.cluster.instance import Instance
+    from cometmq.client.consume.failures import Cause
 
 logger = logging.getLogger(__name__)
 
@@ -54,6 +57,7 @@ async def send_back(
     message: StoredMessage,
     delay_level: int,
     retries_max: int | None,
+    cause: "Cause | None",
 ) -> bool:
     """True when a broker has it. `delay_level` 0 lets the broker decide, -1 makes it a dead letter."""
     most = RETRIES_MAX if retries_max is None else retries_max
@@ -66,6 +70,9 @@ async def send_back(
         origin_topic=sent_to(message.topic, properties),
         unit_mode=instance.options.unit_mode,
         max_reconsume_times=most,
+        failure_cause=cause.text[:CAUSE_CHARS_MAX] if cause is not None else None,
+        failure_type=cause.kind if cause is not None else None,
+        failure_consumer=instance.client_id if cause is not None else None,
     )
     try:
         address = await instance.master(instance.host(queue), queue.topic)
@@ -76,12 +83,17 @@ async def send_back(
             "fail send back group=%s topic=%s broker=%s queue=%d offset=%d cause=%s",
             group, queue.topic, queue.broker_name, queue.queue_id, message.queue_offset, error,
         )  # fmt: skip
-        return await send_copy(instance, group, message, message.reconsume_times + 1, most)
+        return await send_copy(instance, group, message, message.reconsume_times + 1, most, cause)
     return True
 
 
 async def send_copy(
-    instance: "Instance", group: str, message: StoredMessage, reconsume_times: int, retries_max: int
+    instance: "Instance",
+    group: str,
+    message: StoredMessage,
+    reconsume_times: int,
+    retries_max: int,
+    cause: "Cause | None",
 ) -> bool:
     """A copy to the group's retry topic, as one that was tried so often; beyond the limit the broker makes it a dead
     letter."""
@@ -94,6 +106,8 @@ async def send_copy(
     properties[Property.MAX_RECONSUME_TIMES] = str(retries_max)
     properties[Property.DELAY] = str(min(FIRST_RETRY_LEVEL + message.reconsume_times, DELAY_LEVEL_MAX))
     properties.pop(Property.TRAN_MSG, None)
+    if cause is not None:
+        failure.mark(properties, cause.text, cause.kind, instance.client_id, instance.clock.now_ms())
     try:
         body = decompress(message.body, message.sys_flag) if message.sys_flag & COMPRESSED else message.body
         producer = await inner_producer(instance)

@@ -77,7 +77,7 @@ class GetConsumerList(Header):
 
 
 class SendMessageBack(Header):
-    """`offset` is physical: the message's place in the commit log."""
+    """`offset` is physical: the message's place in the commit log. The last three are CometMQ's (record/failure.py)."""
 
     offset: I64
     group: str
@@ -86,6 +86,9 @@ class SendMessageBack(Header):
     origin_topic: str | None = None
     unit_mode: bool = False
     max_reconsume_times: I32 | None = None
+    failure_cause: str | None = None
+    failure_type: str | None = None
+    failure_consumer: str | None = None
 
 
 class QueryMessage(Header):
