@@ -38,15 +38,16 @@ class Delivered(Message[T], Generic[T], frozen=True):
         if self.inner is not None and self.thread is not None:
             self.thread.run(self.inner.ack())
 
-    def retry(self, delay: float | None = None) -> None:
-        """Deliver it again: after `delay` seconds, rounded to a level of the broker, or as the broker decides."""
+    def retry(self, delay: float | None = None, *, reason: str | None = None) -> None:
+        """Deliver it again: after `delay` seconds, rounded to a level of the broker, or as the broker decides.
+        `reason` is kept with the message."""
         if self.inner is not None and self.thread is not None:
-            self.thread.run(self.inner.retry(delay))
+            self.thread.run(self.inner.retry(delay, reason=reason))
 
-    def dead_letter(self) -> None:
-        """Deliver it never again."""
+    def dead_letter(self, reason: str | None = None) -> None:
+        """Do not deliver it again. `reason` is kept with the message."""
         if self.inner is not None and self.thread is not None:
-            self.thread.run(self.inner.dead_letter())
+            self.thread.run(self.inner.dead_letter(reason))
 
 
 class Consumer(ConsumerBase[T]):

@@ -32,7 +32,7 @@ def bury(cluster: SyncCluster, topic: str, group: str) -> None:
             for _ in range(10):
                 message = consumer.receive(30)
                 assert message is not None
-                message.dead_letter()
+                message.dead_letter("not text" if message.body == b"\xff\xfe" else None)
 
 
 def test_dead_letters_are_told_by_cause_and_go_back_once(
@@ -46,7 +46,7 @@ def test_dead_letters_are_told_by_cause_and_go_back_once(
     assert {key: count for key, count in summary.figures.items() if key.startswith("cause")} == {
         "cause no stock": 6,
         "cause bad card": 3,
-        "cause none given": 1,
+        "cause Reject: not text": 1,
     }
     ids = {one.id for one in cluster.messages(topic)} | {one.offset_id for one in cluster.messages(topic)}
     assert len(rows) == 10
@@ -58,7 +58,7 @@ def test_dead_letters_are_told_by_cause_and_go_back_once(
     assert len(cluster.messages(topic)) == 10, "to look changes nothing"
 
     ledger = tmp_path / "ledger"
-    options |= {"replay": True, "ledger": str(ledger)}
+    options |= {"replay": True, "to": "origin", "ledger": str(ledger)}
     summary, _ = dlq(spark, where="cause = 'bad card'", **options)
     assert summary.figures["sent"] == 3
     fresh = [one for one in cluster.messages(topic) if "CMQ_DLQ" in one.properties]
@@ -79,6 +79,23 @@ def test_dead_letters_are_told_by_cause_and_go_back_once(
     assert Counter(one.body for one in cluster.messages(topic)) == Counter(
         {b"order %d" % number: 2 for number in range(9)} | {b"\xff\xfe": 1}
     )
+
+
+def test_a_group_gets_its_dead_letters_once_more_and_nobody_else_does(
+    spark: SparkSession, cluster: SyncCluster, topic: str, tmp_path: Path
+) -> None:
+    group = f"h{topic[-20:]}"
+    bury(cluster, topic, group)
+    stated: dict[str, Any] = {"namesrv": cluster.namesrv, "groups": group, "ledger": str(tmp_path / "ledger")}
+    assert dlq(spark, where="cause = 'bad card'", replay=True, **stated)[0].figures["sent"] == 3
+    assert dlq(spark, where="cause = 'bad card'", replay=True, **stated)[0].figures["sent"] == 0
+    assert len(cluster.messages(topic)) == 10
+    ids = {one.body: one.id for one in cluster.messages(topic)}
+    with cluster.client() as client, client.consumer(group, topic, start=StartFrom.FIRST) as consumer:
+        again = [consumer.receive(30) for _ in range(3)]
+    assert {(one.topic, one.body, one.id, one.keys, one.tag) for one in again if one is not None} == {
+        (topic, b"order %d" % number, ids[b"order %d" % number], (f"k{number}",), "t") for number in (6, 7, 8)
+    }
 
 
 def test_a_replay_without_ledger_is_refused_and_no_dead_letters_are_none(

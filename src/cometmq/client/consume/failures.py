@@ -4,7 +4,7 @@ import logging
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from cometmq.client.consume.outcomes import DEAD_LETTER, EXCEPTION, LABELS, NO_RESULT, TIMEOUT, Reject, Retry, Verdict
+from cometmq.client.consume.outcomes import DEAD_LETTER, LABELS, NO_RESULT, TIMEOUT, Reject, Retry, Verdict
 from cometmq.client.consume.send_back import RETRIES_MAX
 from cometmq.log_lines import one_line
 from cometmq.wire.record import properties as wire_properties
@@ -35,8 +35,7 @@ def cause_of(verdict: Verdict) -> Cause:
         return EXPIRED
     if verdict.label == NO_RESULT:
         return Cause("the handler returned no Outcome", LABELS[NO_RESULT])
-    label = LABELS[verdict.label] if verdict.label != EXCEPTION else "error"
-    return Cause(f"the handler returned {verdict.outcome.name}", label)
+    return Cause("no reason given", LABELS[verdict.label])
 
 
 def log_failed(group: str, message: StoredMessage, delay_level: int, retries_max: int | None, cause: Cause) -> None:

@@ -35,6 +35,7 @@ from cometmq.client.consume.outcomes import (
     FAILED,
     OK,
     Outcome,
+    Reject,
     Verdict,
     judge_error,
     nearest_level,
@@ -67,14 +68,17 @@ class Delivered(Message[T], Generic[T], frozen=True):
         """It is done."""
         await self._settle(OK)
 
-    async def retry(self, delay: float | None = None) -> None:
-        """Deliver it again: after `delay` seconds, rounded to a level of the broker, or as the broker decides."""
+    async def retry(self, delay: float | None = None, *, reason: str | None = None) -> None:
+        """Deliver it again: after `delay` seconds, rounded to a level of the broker, or as the broker decides.
+        `reason` is kept with the message."""
         level = BROKER_DECIDES if delay is None else nearest_level(delay)
-        await self._settle(Verdict(FAILED, Outcome.LATER, delay_level=level))
+        error = Reject(reason) if reason else None
+        await self._settle(Verdict(FAILED, Outcome.LATER, delay_level=level, error=error))
 
-    async def dead_letter(self) -> None:
-        """Deliver it never again."""
-        await self._settle(Verdict(FAILED, Outcome.LATER, delay_level=DEAD_LETTER))
+    async def dead_letter(self, reason: str | None = None) -> None:
+        """Do not deliver it again. `reason` is kept with the message."""
+        error = Reject(reason) if reason else None
+        await self._settle(Verdict(FAILED, Outcome.LATER, delay_level=DEAD_LETTER, error=error))
 
     async def _settle(self, verdict: Verdict) -> None:
         if self.slip is not None:

@@ -23,6 +23,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from cometmq.errors import ConfigError
+from cometmq.names import RETRY_PREFIX
 from cometmq.spark.columns import NAMES
 from cometmq.spark.live.ledger import MARK
 from cometmq.spark.options import Options
@@ -39,6 +40,10 @@ ROW_ID: Final = " id"  # no column has that name
 PARTITIONERS: Final = ("round-robin", "hash", "column", "preserve")
 # Names that RocketMQ gives a meaning to; a copy of a message gets them anew.
 SYSTEM: Final = frozenset(value for name, value in vars(Property).items() if name.isupper() and isinstance(value, str))
+
+
+# A message for a group's retry topic is another try of one that was there before: its group sees that by these.
+OF_RETRIES: Final = frozenset({Property.RETRY_TOPIC, Property.ORIGIN_MESSAGE_ID, Property.UNIQ_KEY})
 
 
 class Row(NamedTuple):
@@ -109,7 +114,8 @@ class RowReader:
         topic = self.topic or value["topic"]
         if not topic:
             raise ConfigError(f"row {number} has no topic")
-        properties = {key: text for key, text in dict(value.get("properties") or ()).items() if key not in SYSTEM}
+        dropped = SYSTEM - OF_RETRIES if topic.startswith(RETRY_PREFIX) else SYSTEM
+        properties = {key: text for key, text in dict(value.get("properties") or ()).items() if key not in dropped}
         for name, column in extras.items():
             if column[number] is not None:
                 properties[name] = str(column[number])

@@ -14,6 +14,7 @@ from cometmq.client.messages import SendReceipt
 from cometmq.client.options import ProducerOptions
 from cometmq.client.produce.producer import Producer
 from cometmq.errors import CometError, ConfigError, MessageRefused
+from cometmq.names import RETRY_PREFIX
 from cometmq.spark.live.exactly_once import Pending
 from cometmq.spark.live.fencing import Fence
 from cometmq.spark.live.remote import Remote
@@ -112,6 +113,14 @@ async def _send_one(producer: Producer[bytes], row: Row, drop: bool, fence: Fenc
 
 
 def _send(producer: Producer[bytes], row: Row) -> asyncio.Future[SendReceipt]:
+    if row.topic.startswith(RETRY_PREFIX):
+        properties = dict(row.properties)
+        if row.tag:
+            properties[Property.TAGS] = row.tag
+        if row.keys:
+            properties[Property.KEYS] = " ".join(row.keys)
+        queue = MessageQueue(row.queue[0], row.queue[1], row.topic) if row.queue is not None else None
+        return asyncio.ensure_future(producer.send_record(row.topic, row.body, properties, flag=row.flag, queue=queue))
     message: dict[str, Any] = {"tag": row.tag, "keys": row.keys, "properties": row.properties, "flag": row.flag}
     if row.delay_level is not None:
         message["delay_level"] = row.delay_level

@@ -2,9 +2,11 @@
 
     table      one row a dead letter: group, origin topic, original id, how often it was tried, cause, age, sample of
                its body; `where` is a SQL condition on these and on the columns of a message
-    replay     rows that the condition takes go to their origin topics, with CMQ_DLQ = group/broker/queue/offset
+    replay     rows that the condition takes go to the group's retry topic, under their old ids; with to=origin to
+               their origin topics, as new messages for every group. CMQ_DLQ = group/broker/queue/offset marks them
 
-A dead letter carries no reason unless its consumer or producer put one into a property: `cause` names that property.
+CometMQ's consumers write down why a message failed (wire/record/failure.py). Others do not: then `cause` names a
+property in which the message itself says it.
 
 The ledger of replays is a directory:
 
@@ -25,7 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.errors import ConfigError, StoreError
-from cometmq.names import DLQ_PREFIX, dlq_topic
+from cometmq.names import DLQ_PREFIX, RETRY_PREFIX, dlq_topic
 from cometmq.spark.lake.atomic_file import create_whole
 from cometmq.spark.live.remote import remote
 from cometmq.spark.pipelines.progress import ProgressLine, progress, tasks
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
 NO_CAUSE: Final = "none given"
 SAMPLE_LENGTH: Final = 200
 CAUSES_MAX: Final = 10
+PLACES: Final = ("group", "origin")
 _PLACE: Final = ("group", "brokerName", "queueId", "queueOffset")
 
 
@@ -62,6 +65,7 @@ def dlq(
     cause: str = "error",
     rows_max: int = 100,
     replay: bool = False,
+    to: str = "group",
     ledger: str | None = None,
     **source: str,
 ) -> tuple[Summary, list[DeadLetter]]:
@@ -69,6 +73,8 @@ def dlq(
 
     With `replay` those that `where` takes are sent back; `ledger` is the directory that remembers them.
     """
+    if to not in PLACES:
+        raise ConfigError(f"to={to} is none of {', '.join(PLACES)}")
     if replay and ledger is None:
         raise ConfigError("replay=true needs ledger=DIRECTORY, where it is noted what was sent")
     options = {"namesrvAddr": namesrv, **source}
@@ -81,7 +87,7 @@ def dlq(
         figures, rows = _triage(chosen, rows_max)
         if replay:
             assert ledger is not None
-            figures["sent"] = Replays(Path(ledger), options, line).run(chosen, table)
+            figures["sent"] = Replays(Path(ledger), options, line, to).run(chosen, table)
     return Summary("dlq", figures), rows
 
 
@@ -109,7 +115,11 @@ def letters(spark: SparkSession, options: dict[str, str], topics: list[str], cau
         f.coalesce(
             properties[Property.DLQ_ORIGIN_MESSAGE_ID], properties[Property.ORIGIN_MESSAGE_ID], f.col("msgId")
         ).alias("originId"),
-        f.coalesce(properties[cause], f.lit(NO_CAUSE)).alias("cause"),
+        f.coalesce(
+            properties[cause],
+            f.concat(properties[Property.FAILURE_TYPE], f.lit(": "), properties[Property.FAILURE_CAUSE]),
+            f.lit(NO_CAUSE),
+        ).alias("cause"),
         (f.unix_timestamp(f.current_timestamp()) - f.unix_timestamp("storeTimestamp")).alias("ageS"),
         sample.alias("sample"),
         *(name for name in frame.columns if name != "topic"),
@@ -142,8 +152,9 @@ def _letter(row: Any) -> DeadLetter:
 class Replays:
     """The ledger, and what is sent by it."""
 
-    def __init__(self, folder: Path, options: dict[str, str], line: ProgressLine) -> None:
+    def __init__(self, folder: Path, options: dict[str, str], line: ProgressLine, to: str) -> None:
         self.folder = folder
+        self.to = to
         self.options = options
         self.line = line
 
@@ -157,7 +168,7 @@ class Replays:
         fresh = [list(row) for row in chosen.select(*_PLACE).orderBy(*_PLACE).collect() if tuple(row) not in known]
         if fresh:
             number = 1 + max((number for number, _ in self._plans()), default=0)
-            plan = {"job": f"dlq-{uuid.uuid4().hex}", "letters": fresh}
+            plan = {"job": f"dlq-{uuid.uuid4().hex}", "to": self.to, "letters": fresh}
             if not create_whole(self._path(number, "plan"), json.dumps(plan).encode()):
                 raise StoreError(f"another replay works with {self.folder}: run it again when that has ended")
             sent += self._send(number, plan, table)
@@ -179,16 +190,21 @@ class Replays:
             "`group` STRING, brokerName STRING, queueId INT, queueOffset BIGINT",
         )
         place = f.concat_ws("/", *(f.col(name).cast("string") for name in _PLACE))
-        properties = f.map_filter("properties", lambda key, _: key != "CMQ_DLQ")
+        properties = f.map_filter("properties", lambda key, _: ~key.isin("CMQ_DLQ", Property.RETRY_TOPIC))
+        target = f.col("originTopic")
+        if plan.get("to", "origin") == "group":
+            origin = f.create_map(f.lit(Property.RETRY_TOPIC), target)
+            properties = f.when(target.isNotNull(), f.map_concat(properties, origin)).otherwise(properties)
+            target = f.concat(f.lit(RETRY_PREFIX), "group")
         rows = table.join(places, list(_PLACE), "left_semi").select(
-            "body", "tags", "keys", "flag", "originTopic", place.alias("place"),
+            "body", "tags", "keys", "flag", target.alias("target"), place.alias("place"),
             f.map_concat(properties, f.create_map(f.lit("CMQ_DLQ"), place)).alias("properties"),
         )  # fmt: skip
-        topics = sorted(row[0] for row in rows.select("originTopic").distinct().collect() if row[0])
+        topics = sorted(row[0] for row in rows.select("target").distinct().collect() if row[0])
         at("dlq before send")
         for topic in topics:
             sink = {**connection(self.options), "topic": topic, "delivery": "deduplicated", "rowId": "place"}
-            part = rows.filter(f.col("originTopic") == topic).drop("originTopic")
+            part = rows.filter(f.col("target") == topic).drop("target")
             part.write.format("cometmq").options(**sink, jobId=f"{plan['job']}-{topic}").mode("append").save()
         at("dlq after send")
         create_whole(self._path(number, "done"), json.dumps({"letters": len(plan["letters"])}).encode())
