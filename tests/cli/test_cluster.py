@@ -1,7 +1,10 @@
 """Checks commands about servers: cluster, config, rtt, bench, and RocketMQ's names for all of it."""
 
+from pathlib import Path
+
 import pytest
 
+from cometmq import settings_file
 from cometmq.cli.mqadmin import ALIASES, translate
 from cometmq.testing import SyncCluster
 from tests.cli.conftest import Comet
@@ -50,6 +53,28 @@ def test_top_draws_as_many_pictures_as_asked(comet: Comet) -> None:
     assert {"in_tps", "out_tps", "wait_ms", "disk", "memory", "memory_bytes"} <= set(pictures[0]["brokers"][0])
     assert all(row["memory_bytes"] > 1 << 20 for row in pictures[0]["brokers"])
     assert "MEMORY" in comet.good("cluster", "top", "-n", "1").out
+
+
+def test_a_setting_is_changed_in_one_line_of_the_file_of_the_operator(lonely: Comet, tmp_path: Path) -> None:
+    conf = tmp_path / "broker.conf"
+    written = "# ours\nfileReservedTime = 72  \n\n# at night\ndeleteWhen=04\n"
+    conf.write_text(written)
+    with SyncCluster(settings={"brokerConfigPath": str(conf), "fileReservedTime": 72}) as small:
+        done = lonely.good("config", "set", "fileReservedTime=48", "--yes", "--namesrv", small.namesrv)
+    assert f"keeps it in {conf}" in done.err
+    assert conf.read_text() == written.replace("72  ", "48")
+    assert [one.read_text() for one in settings_file.backups(conf)] == [written]
+    with SyncCluster() as small:
+        done = lonely.good("config", "set", "fileReservedTime=48", "--yes", "--namesrv", small.namesrv)
+    assert "the change is only in its memory" in done.err
+
+
+def test_a_send_that_no_replica_has_ends_with_a_code_of_its_own(lonely: Comet) -> None:
+    with SyncCluster(topics=["T"], settings={"brokerRole": "SYNC_MASTER"}) as small:
+        ran = lonely("send", "T", "a", "b", "--namesrv", small.namesrv)
+    assert ran.code == 8
+    assert [line.split()[0] for line in ran.out.splitlines()] == ["SLAVE_NOT_AVAILABLE"] * 2
+    assert "2 stored but not confirmed: SLAVE_NOT_AVAILABLE; the broker promises copies" in ran.err
 
 
 def test_figures_and_writes_of_one_broker(comet: Comet) -> None:

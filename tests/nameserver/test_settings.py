@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from cometmq.nameserver import settings as live
+from cometmq.settings_file import backups
 from cometmq.wire import java_properties
 from cometmq.wire.codes import Request
 from tests.nameserver.support import call, nameserver, register, route
@@ -94,7 +95,9 @@ def test_a_change_is_saved_whole_and_in_effect_after_a_restart(tmp_path: Path) -
     assert saved["tls.server.keyPassword"] == "secret"
     assert saved["serverWorkerThreads"] == "4"
     assert "unheardOf" not in saved
-    assert (tmp_path / "namesrv.properties.bak").read_text().startswith("listenPort=0\nteam=orders")
+    (backup,) = backups(path)
+    assert backup.read_text().startswith("listenPort=0\nteam=orders")
+    assert len(path.read_text().splitlines()) == 6, "only what was changed"
     config = live.load(saved).config
     assert (config.scan_interval_ms, config.support_acting_master) == (700, True)
 

@@ -4,7 +4,8 @@
     cometmq config set --broker broker-a fileReservedTime=48 --yes
     cometmq config get --nameserver
 
-What may change while a broker runs is decided by the broker; docs/operate.md lists it.
+What may change while a broker runs is decided by the broker; docs/operate.md lists it. In its settings file only the
+lines of changed keys become other ones.
 """
 
 import argparse
@@ -14,6 +15,8 @@ from cometmq.cli.shared import output
 from cometmq.cli.shared.arguments import Verb, pair, run_noun
 from cometmq.cli.shared.connect import administration
 from cometmq.cli.shared.failures import EXIT_MISSING, EXIT_NO, Failure
+
+FILE_KEY: Final = "brokerConfigPath"
 
 
 def main(argv: list[str]) -> int:
@@ -83,6 +86,11 @@ async def _set(options: argparse.Namespace) -> int:
         output.note(f"not as wanted after the change: {output.joined(wrong)}")
         return EXIT_NO
     output.note(f"changed on {len(after)} servers; read back as planned")
+    for server, now in after.items() if not options.nameserver else ():
+        if now.get(FILE_KEY):
+            output.note(f"{server} keeps it in {now[FILE_KEY]}; what it was before is beside it, with its date")
+        else:
+            output.note(f"{server} was started without a settings file (-c FILE): the change is only in its memory")
     return 0
 
 

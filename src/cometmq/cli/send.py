@@ -8,14 +8,15 @@
     cometmq send orders hello --ordering-key customer-1    same key, same queue, in order
     cometmq send orders hello --transaction commit         as a transaction: half message, then its end
 
-Each receipt is a line of stdout. The first failure ends it; a note says how many were sent before.
+Each receipt is a line of stdout. The first failure ends it; a note says how many were sent before. Exit code 8: all are
+stored, but of some the broker could not confirm what it promises (SLAVE_NOT_AVAILABLE, FLUSH_DISK_TIMEOUT and so on).
 """
 
 import argparse
 import asyncio
 import sys
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 from cometmq.cli.shared import messages, output
 from cometmq.cli.shared.arguments import Verb, duration, natural, pair, run_verb
 from cometmq.cli.shared.connect import client_of
+from cometmq.cli.shared.failures import EXIT_UNCONFIRMED
 from cometmq.cli.shared.stdin_lines import lines
 from cometmq.cli.shared.times import moment_ms
 from cometmq.errors import CometError, ConfigError
@@ -61,16 +63,20 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 async def _send(options: argparse.Namespace) -> int:
     sent = 0
+    unconfirmed: Counter[str] = Counter()
     async with client_of(options) as client:
         try:
             if options.transaction:
                 async for body, what in _inputs(options):
-                    _show(options.output, await _transact(client, options, body, what))
+                    receipt = await _transact(client, options, body, what)
+                    _show(options.output, receipt)
+                    _count(unconfirmed, receipt)
                     sent += 1
             else:
                 async with client.producer(options.group, allow_auto_create=options.create) as producer:
                     async for receipt in _receipts(producer, options):
                         _show(options.output, receipt)
+                        _count(unconfirmed, receipt)
                         sent += 1
         except CometError:
             if sent:
@@ -78,7 +84,21 @@ async def _send(options: argparse.Namespace) -> int:
             raise
     if sent > 1:
         output.note(f"sent {sent} messages")
-    return 0
+    for status, count in sorted(unconfirmed.items()):
+        output.note(f"{count} stored but not confirmed: {status}; {_MEANINGS[status]}")
+    return EXIT_UNCONFIRMED if unconfirmed else 0
+
+
+_MEANINGS: Final = {
+    "SLAVE_NOT_AVAILABLE": "the broker promises copies (SYNC_MASTER) and has no replica in sync: see cluster health",
+    "FLUSH_SLAVE_TIMEOUT": "no replica confirmed it in time: cometmq cluster health",
+    "FLUSH_DISK_TIMEOUT": "the disk did not confirm it in time (syncFlushTimeout)",
+}
+
+
+def _count(unconfirmed: Counter[str], receipt: "SendReceipt") -> None:
+    if not receipt.is_confirmed:
+        unconfirmed[receipt.status.value] += 1
 
 
 async def _receipts(producer: "Producer[bytes]", options: argparse.Namespace) -> "AsyncIterator[SendReceipt]":

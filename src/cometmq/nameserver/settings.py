@@ -14,13 +14,13 @@ other keys of the same request.
 
 import asyncio
 import logging
+from datetime import UTC, datetime
 
-from cometmq import state_file
+from cometmq import settings_file
 from cometmq.config import NAME_SERVER_INERT, NameServerConfig
 from cometmq.errors import RequestError, WireError
 from cometmq.net.tls import with_file
 from cometmq.settings import Live, SettingError, read, read_inert, settings_of, texts_of
-from cometmq.state_file import OS_FILES, PRIVATE_FILES
 from cometmq.wire import java_properties
 from cometmq.wire.codes import Response
 
@@ -68,18 +68,17 @@ class LiveSettings:
                 others = read_inert(NAME_SERVER_INERT, self._others | kept)
             except SettingError as error:
                 raise RequestError(Response.SYSTEM_ERROR, f"nothing was changed: {error}") from None
-            await self._save(config, others)
+            await self._save(config, others, {key: wanted[key] for key in wanted if key not in unknown or key in kept})
             for key in wanted.keys() - unknown.keys():
                 log.info("changed setting key=%s value=%r", key, wanted[key][:200])
             return sorted(unknown.keys() - kept.keys())
 
-    async def _save(self, config: NameServerConfig, others: dict[str, str]) -> None:
+    async def _save(self, config: NameServerConfig, others: dict[str, str], changed: dict[str, str]) -> None:
         after = LiveSettings(config, others)
-        content = java_properties.write(after.texts(secrets=True)).encode()
         path = config.config_file
-        files = PRIVATE_FILES if after.texts(secrets=True) != after.texts() else OS_FILES
+        private = after.texts(secrets=True) != after.texts()
         try:
-            await asyncio.to_thread(state_file.save, path, content, files)
+            await asyncio.to_thread(settings_file.change, path, changed, datetime.now(UTC), private=private)
         except OSError as error:
             raise RequestError(
                 Response.SYSTEM_ERROR, f"nothing was changed: cannot save {path.name}: {error.strerror or error}"

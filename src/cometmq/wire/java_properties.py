@@ -19,6 +19,7 @@ from typing import Final
 from cometmq.errors import WireError
 
 _LINE_END: Final = re.compile(r"\r\n|\n|\r")
+_AFTER_LINE_END: Final = re.compile(r"(?<=\n)|(?<=\r)(?!\n)")
 _BLANKS: Final = " \t\f"
 # The key runs to the first blank, = or : that no backslash protects.
 _KEY: Final = re.compile(r"(?:[^\\ \t\f=:]|\\.)*+", re.DOTALL)
@@ -58,6 +59,58 @@ def parse(text: bytes | str) -> dict[str, str]:
 def write(entries: Mapping[str, str]) -> str:
     """One `key=value` line per entry, sorted by key."""
     return "".join(f"{_write_key(key)}={_write_value(entries[key])}\n" for key in sorted(entries))
+
+
+def edited(text: bytes, changes: Mapping[str, str]) -> bytes:
+    """The same file with other values: comments, order, blanks and all other lines stay as they are.
+
+    The last line of a key is changed, since it is the one that counts; keys without a line are added at the end.
+    """
+    try:
+        encoding, content = "utf-8", text.decode()
+    except UnicodeDecodeError:
+        encoding, content = "latin-1", text.decode("latin-1")
+    lines = [line for line in _AFTER_LINE_END.split(content) if line]
+    newline = "\r\n" if "\r\n" in content else "\n"
+    left = dict(changes)
+    for first, count, key in reversed(list(_entries(lines))):
+        if key not in left:
+            continue
+        value = _write_value(left.pop(key))
+        end = lines[first + count - 1][len(lines[first + count - 1].rstrip("\r\n")) :]
+        lines[first : first + count] = [f"{_before_value(lines[first])}{value}{end}"]
+    if left and lines and not lines[-1].endswith(("\n", "\r")):
+        lines[-1] += newline
+    lines += [f"{_write_key(key)}={_write_value(left[key])}{newline}" for key in sorted(left)]
+    return "".join(lines).encode(encoding)
+
+
+def _entries(lines: list[str]) -> Iterator[tuple[int, int, str]]:
+    """Of each entry: its first line, how many lines it has, its key."""
+    at = 0
+    while at < len(lines):
+        stripped = lines[at].strip(_BLANKS + "\r\n")
+        if not stripped or stripped[0] in "#!":
+            at += 1
+            continue
+        count = 1
+        while _ends_with_open_backslash(lines[at + count - 1].rstrip("\r\n")) and at + count < len(lines):
+            count += 1
+        found = list(parse("".join(lines[at : at + count])))
+        if found:
+            yield at, count, found[0]
+        at += count
+
+
+def _before_value(line: str) -> str:
+    """Blanks, key and separator as they were written."""
+    blanks = len(line) - len(line.lstrip(_BLANKS))
+    key = _KEY.match(line, blanks)
+    assert key is not None
+    separator = _SEPARATOR.match(line, key.end())
+    assert separator is not None
+    before = line[: separator.end()]
+    return before if separator.group() else f"{key.string[:key.end()].rstrip()}="
 
 
 def _decode(data: bytes) -> str:

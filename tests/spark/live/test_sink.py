@@ -52,6 +52,21 @@ def test_rows_become_messages_with_all_that_they_say(spark: SparkSession, cluste
     assert all(len(queues) == 1 for queues in places.values())
 
 
+def test_a_topic_that_does_not_exist_is_made_only_when_that_is_asked_for(
+    spark: SparkSession, cluster: SyncCluster, topic: str
+) -> None:
+    frame = spark.createDataFrame([("1",), ("2",)], "body STRING")
+    misspelt = f"{topic}-misspelt"
+    with pytest.raises(Exception, match=r"no name server knows topic .*createTopic=true"):
+        write(frame, cluster, topic=misspelt)
+    with pytest.raises(Exception, match="createTopic=true is for delivery=at-least-once"):
+        write(frame, cluster, topic=misspelt, delivery="deduplicated", createTopic=True, jobId="j")
+    with cluster.client() as client, client.admin() as admin:
+        assert misspelt not in admin.topics()
+    write(frame, cluster, topic=misspelt, createTopic=True)
+    assert bodies(cluster, misspelt) == Counter((1, 2))
+
+
 def test_a_topic_column_names_the_topic_and_a_queue_column_the_queue(
     spark: SparkSession, cluster: SyncCluster, topic: str
 ) -> None:

@@ -10,14 +10,14 @@ how a replica is made the master of its group.
 import asyncio
 import dataclasses
 import logging
+from datetime import UTC, datetime
 from pathlib import Path
 
-from cometmq import state_file
+from cometmq import settings_file
 from cometmq.broker.config import BROKER_INERT, BrokerConfig
 from cometmq.errors import RequestError, WireError
 from cometmq.net.tls import with_file
 from cometmq.settings import Live, SettingError, read, read_inert, settings_of, texts_of
-from cometmq.state_file import OS_FILES, PRIVATE_FILES
 from cometmq.store.options import EXPLAINED_KEYS, OLD_KEYS, StoreOptions
 from cometmq.wire import java_properties
 from cometmq.wire.codes import MASTER_ID, Response
@@ -83,7 +83,8 @@ class LiveSettings:
                 others = read_inert(WITHOUT_EFFECT, self._others | kept)
             except SettingError as error:
                 raise RequestError(Response.SYSTEM_ERROR, f"nothing was changed: {error}") from None
-            await self._save(LiveSettings(config, store_options, others), at_restart)
+            changed = {key: text for key, text in wanted.items() if key not in unknown or key in kept}
+            await self._save(LiveSettings(config, store_options, others), changed | at_restart)
             self._at_restart = at_restart
             self.config, self.store_options, self._others = config, store_options, others
             self.changes += 1
@@ -109,15 +110,14 @@ class LiveSettings:
             raise RequestError(Response.SYSTEM_ERROR, f"nothing was changed: {error}") from None
         logger.warning("role from the next start on %s", at_restart)
 
-    async def _save(self, after: "LiveSettings", at_restart: dict[str, str]) -> None:
+    async def _save(self, after: "LiveSettings", changed: dict[str, str]) -> None:
         """Without a settings file a change lasts until the broker stops, as RocketMQ's does."""
         if not after.config.config_path:
             return
-        content = java_properties.write(after.texts(secrets=True) | at_restart).encode()
         path = Path(after.config.config_path)
-        files = PRIVATE_FILES if after.texts(secrets=True) != after.texts() else OS_FILES
+        private = after.texts(secrets=True) != after.texts()
         try:
-            await asyncio.to_thread(state_file.save, path, content, files)
+            await asyncio.to_thread(settings_file.change, path, changed, datetime.now(UTC), private=private)
         except OSError as error:
             raise RequestError(
                 Response.SYSTEM_ERROR, f"nothing was changed: cannot save {path.name}: {error.strerror or error}"

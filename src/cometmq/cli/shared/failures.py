@@ -8,6 +8,7 @@
     5    a disk failed or is full
     6    there is no such topic, group, message, broker or context
     7    the server does not permit it
+    8    stored, but not as safely as the broker promises: no replica had it, or the disk did not confirm it
     130  stopped by Ctrl-C
 
 The line names the command, the cause and what to do about it. A traceback is a bug of ours, never a user's mistake.
@@ -40,11 +41,12 @@ EXIT_UNREACHABLE: Final = 4
 EXIT_DISK: Final = 5
 EXIT_MISSING: Final = 6
 EXIT_REFUSED: Final = 7
+EXIT_UNCONFIRMED: Final = 8
 EXIT_INTERRUPTED: Final = 130
 
 EPILOG: Final = (
     "exit codes: 0 done, 1 no or in part, 2 wrong arguments, 3 bad file or setting, 4 cannot reach or listen, "
-    "5 disk, 6 not found, 7 not permitted, 130 Ctrl-C"
+    "5 disk, 6 not found, 7 not permitted, 8 stored but not confirmed, 130 Ctrl-C"
 )
 
 # What to do about an answer, by its code; `cometmq explain CODE` says more.

@@ -44,21 +44,23 @@ class Handle(NamedTuple):
 
 async def producer_of(cluster: Remote, options: Options, *, once: bool = False) -> Producer[bytes]:
     """The producer of this process, started when it is first needed. `once`: it never sends again by itself."""
-    producers: dict[tuple[str, bool], Producer[bytes]] = cluster.__dict__.setdefault("producers", {})
     group = options.text("producerGroup")
-    found = producers.get((group, once))
+    creates = options.flag("createTopic") and not once
+    producers: dict[tuple[str, bool, bool], Producer[bytes]] = cluster.__dict__.setdefault("producers", {})
+    found = producers.get((group, once, creates))
     if found is None:
         retries = 0 if once else options.number("sendRetries")
         settings = ProducerOptions(
             timeout=options.number("sendTimeoutMs", 1) / 1000 * (retries + 1),
             retries=retries,
             retries_soon=retries,
-            allow_auto_create=not once,
+            allow_auto_create=creates,
         )
-        # A client has one producer of a group: the one that never repeats has a name of its own.
-        found = Producer(f"{group}-once" if once else group, bytes_codec, settings, instance=cluster.instance)
+        # A client has one producer of a group: those of another kind have names of their own.
+        suffix = "-once" if once else "-create" if creates else ""
+        found = Producer(f"{group}{suffix}", bytes_codec, settings, instance=cluster.instance)
         await found.start()
-        producers[group, once] = found
+        producers[group, once, creates] = found
     return found
 
 

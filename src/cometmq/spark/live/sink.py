@@ -25,7 +25,7 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from cometmq.errors import ConfigError
+from cometmq.errors import CallError, ConfigError, NoRoute
 from cometmq.spark.kill_points import at
 from cometmq.spark.live.exactly_once import OffsetsById, send_once
 from cometmq.spark.live.fencing import Fence
@@ -50,6 +50,7 @@ SINK_OPTIONS: Final[dict[str, str | None]] = {
     "partitioner": "round-robin",
     "oversize": "fail",
     "extraColumns": "error",
+    "createTopic": "false",
     "jobId": None,
     "rowId": None,
 }
@@ -104,6 +105,11 @@ class _Writer:
         self.given = given
         self.names = names
         self.delivery = options.choice("delivery", DELIVERIES)
+        if options.flag("createTopic") and self.delivery != "at-least-once":
+            raise ConfigError(
+                f"createTopic=true is for delivery=at-least-once: with {self.delivery} create the topic first "
+                "(cometmq topic create NAME)"
+            )
         RowReader(names, options)  # says at once what is wrong with columns and options
 
     def _write(self, batches: Iterator[pa.RecordBatch], task: Task) -> Written:
@@ -111,7 +117,12 @@ class _Writer:
         cluster = remote(options)
         rows = RowReader(self.names, options).rows(batches)
         if self.delivery == "at-least-once":
-            cluster.run(send_rows(cluster, rows, options))
+            try:
+                cluster.run(send_rows(cluster, rows, options))
+            except NoRoute as error:
+                if isinstance(error.__cause__, CallError):
+                    raise
+                raise NoRoute(f"{error}, or let the sink make it: createTopic=true") from error
             return Written(task.query, task.batch, [])
         ledger = _ledger(cluster, options, task.query)
         note = ledger.begin()
