@@ -88,7 +88,7 @@ FORMS = {
     "dlq replay": [("G", "--yes"), ("G",)],
     "group lag": [("G",), ("G", "-o", "json")],
 }
-NEEDS_NO_SERVER = {"pipeline init", "pipeline run"}
+NEEDS_NO_SERVER = {"pipeline init", "pipeline run", "run"}
 # Without a broker: what a probe says is its answer, not a failure of the probe.
 WITHOUT_BROKER = {"cluster health": failures.EXIT_NO, "rtt": 0}
 # The only broker is stopped, but registered: the name server answers for it.

@@ -25,6 +25,9 @@ GROUPS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "export": ("cometmq.cli.export", "write messages of a topic to a file"),
         "import": ("cometmq.cli.import_", "send the messages of a file"),
     },
+    "programs": {
+        "run": ("cometmq.cli.run", "run a push consumer of a module, in one process or several"),
+    },
     "cluster": {
         "topic": ("cometmq.cli.topic", "list, create, describe, alter, delete"),
         "group": ("cometmq.cli.group", "consumer groups: list, describe, lag, seek, clone, create, alter, delete"),

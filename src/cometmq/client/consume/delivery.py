@@ -12,10 +12,8 @@ from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Executor
 from typing import Any, Final, Protocol, TypeAlias
 
-import msgspec
-
 from cometmq.client.cluster.namespaces import strip
-from cometmq.client.codecs import Codec
+from cometmq.client.codecs import Codec, json_codec
 from cometmq.client.consume.handlers import Handler, Reply
 from cometmq.client.consume.hooks import ConsumeContext, ConsumeHooks
 from cometmq.client.consume.outcomes import EXCEPTION, FAILED, SUCCESS, TIMEOUT, Outcome, Verdict, judge_error
@@ -146,7 +144,7 @@ def reply_body(value: object) -> bytes:
     """What a handler returned, as the body of a reply."""
     if isinstance(value, (bytes, bytearray, memoryview)):
         return bytes(value)
-    return value.encode() if isinstance(value, str) else msgspec.json.encode(value)
+    return value.encode() if isinstance(value, str) else json_codec.encode(value)
 
 
 class Rate:

@@ -17,7 +17,7 @@ import logging
 import signal
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Self, TypeVar, Unpack
 
 from cometmq.client.cluster.instance import Instance
 from cometmq.client.cluster.namespaces import wire_topic
@@ -32,7 +32,7 @@ from cometmq.client.consume.outcomes import BROKER_DECIDES
 from cometmq.client.consume.process_queue import Held, ProcessQueue
 from cometmq.client.consume.subscriptions import subscribe
 from cometmq.client.messages import sent_to
-from cometmq.client.options import ClientOptions, ConsumerOptions
+from cometmq.client.options import ClientOptions, ConsumerKeywords, ConsumerOptions
 from cometmq.errors import ConfigError
 from cometmq.wire.bodies import MessageQueue
 from cometmq.wire.record import properties as wire_properties
@@ -47,7 +47,11 @@ STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 class PushConsumer:
-    """Made by `Client.push_consumer()`; on its own, with `namesrv=`, it has a private client."""
+    """Made by `Client.push_consumer()`; on its own it has a private client, of `namesrv` or COMETMQ_NAMESRV.
+
+    On its own it may be made where the module is imported, and is then run by `cometmq run module:app`. `options` may
+    also be given as keywords, the fields of `ConsumerOptions`.
+    """
 
     def __init__(
         self,
@@ -57,10 +61,13 @@ class PushConsumer:
         codec: Codec[Any] = bytes_codec,
         instance: Instance | None = None,
         namesrv: str | None = None,
+        **keywords: Unpack[ConsumerKeywords],
     ) -> None:
+        if options is not None and keywords:
+            raise ConfigError(f"options and {', '.join(keywords)}: give one or the other")
         self._owns_instance = instance is None
         self.instance = instance if instance is not None else Instance(ClientOptions(namesrv))
-        self.options = options if options is not None else ConsumerOptions()
+        self.options = options if options is not None else ConsumerOptions(**keywords)
         self._codec = codec
         self._member = Member(self.instance, group, self.options)
         self._member.subscribe_retries(self._take_retries)
