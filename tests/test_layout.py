@@ -38,6 +38,7 @@ LEVELS = {
     "spark": 5,
     "cli": 6,
     "sync": 5,
+    "kombu": 6,
     "testing": 6,
 }
 FACES = {"cometmq"}

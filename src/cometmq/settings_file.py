@@ -7,27 +7,27 @@ The calls block; servers make them in a thread.
 """
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Final
 
 from cometmq.state_file import OS_FILES, PRIVATE_FILES
-from cometmq.wire import java_properties
 
 BACKUPS_MAX: Final = 10
 _DATE: Final = "%Y%m%dT%H%M%S"
 
 
-def change(path: Path, changes: Mapping[str, str], now: datetime, *, private: bool) -> None:
-    """`private`: the settings hold secrets, so the file and its backups are for their owner alone. Raises OSError."""
+def change(path: Path, edit: Callable[[bytes], bytes], now: datetime, *, private: bool) -> None:
+    """`edit` gives the new content for the old. `private`: there are secrets in it, so the file and its backups are for
+    their owner alone. Raises OSError."""
     files = PRIVATE_FILES if private else OS_FILES
     path = path.resolve()  # a link stays a link
     try:
         before = path.read_bytes()
     except FileNotFoundError:
         before = b""
-    after = java_properties.edited(before, changes)
+    after = edit(before)
     if after == before:
         return
     backup = Path(f"{path}.{now.strftime(_DATE)}")

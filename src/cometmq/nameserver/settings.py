@@ -15,6 +15,7 @@ other keys of the same request.
 import asyncio
 import logging
 from datetime import UTC, datetime
+from functools import partial
 
 from cometmq import settings_file
 from cometmq.config import NAME_SERVER_INERT, NameServerConfig
@@ -77,8 +78,9 @@ class LiveSettings:
         after = LiveSettings(config, others)
         path = config.config_file
         private = after.texts(secrets=True) != after.texts()
+        edit = partial(java_properties.edited, changes=changed)
         try:
-            await asyncio.to_thread(settings_file.change, path, changed, datetime.now(UTC), private=private)
+            await asyncio.to_thread(settings_file.change, path, edit, datetime.now(UTC), private=private)
         except OSError as error:
             raise RequestError(
                 Response.SYSTEM_ERROR, f"nothing was changed: cannot save {path.name}: {error.strerror or error}"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cometmq import Tx
+from cometmq import StartFrom, Tx
 from cometmq.broker.metrics.families import ROWS
 from cometmq.clock import ManualClock
 from cometmq.settings import SettingError
@@ -46,7 +46,7 @@ async def traffic(cluster: Cluster) -> Scrape:
                         transaction.unknown()
                     elif number >= 6:
                         transaction.rollback()
-        async with client.consumer("cg", "T") as consumer:
+        async with client.consumer("cg", "T", start=StartFrom.FIRST) as consumer:
             seen = 0
             async for _ in consumer:
                 seen += 1

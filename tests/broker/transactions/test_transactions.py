@@ -174,8 +174,8 @@ async def test_an_unknown_state_is_not_answered_and_leaves_nothing_waiting(tmp_p
 
 @pytest.mark.mission("TX-03")
 async def test_a_replica_ends_nothing(tmp_path: Path) -> None:
-    async with running_broker(tmp_path, ManualClock()) as broker, Peer.of(broker) as peer:
-        broker.store.options.broker_role = "SLAVE"
+    settings = {"brokerRole": "SLAVE", "brokerId": 1}
+    async with running_broker(tmp_path, ManualClock(), **settings) as broker, Peer.of(broker) as peer:
         for state in (COMMIT, ROLLBACK, UNKNOWN):
             assert await end(peer, HalfSent(0, 0, ""), state) == Response.SLAVE_NOT_AVAILABLE
 

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cometmq.errors import WireError
+from cometmq.wire.record.failure import FAILURE_NAMES
 from cometmq.wire.record.properties import (
     PROPERTIES_BYTES_MAX,
     RESERVED_NAMES,
@@ -132,6 +133,7 @@ def test_reserved_names_are_known_names() -> None:
     names = {value for key, value in vars(Property).items() if key.isupper()}
     assert names > RESERVED_NAMES
     assert names - RESERVED_NAMES == {
+        *FAILURE_NAMES,
         "INNER_NUM",
         "INNER_BASE",
         "CHECK_IMMUNITY_TIME_IN_SECONDS",

@@ -11,6 +11,7 @@ import asyncio
 import dataclasses
 import logging
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from cometmq import settings_file
@@ -116,8 +117,9 @@ class LiveSettings:
             return
         path = Path(after.config.config_path)
         private = after.texts(secrets=True) != after.texts()
+        edit = partial(java_properties.edited, changes=changed)
         try:
-            await asyncio.to_thread(settings_file.change, path, changed, datetime.now(UTC), private=private)
+            await asyncio.to_thread(settings_file.change, path, edit, datetime.now(UTC), private=private)
         except OSError as error:
             raise RequestError(
                 Response.SYSTEM_ERROR, f"nothing was changed: cannot save {path.name}: {error.strerror or error}"

@@ -43,10 +43,11 @@ class Starts:
 
     async def of(self, queue: MessageQueue) -> int:
         """The stored offset, else where the group begins. CometError if the broker does not say."""
-        stored = await self._offsets.query(queue)
+        is_retry = queue.topic.startswith(RETRY_PREFIX)
+        stored = await self._offsets.query(queue, zero_if_young=is_retry)
         if stored is not None:
             return stored
-        skips = self._start is not StartFrom.FIRST and not queue.topic.startswith(RETRY_PREFIX)
+        skips = self._start is not StartFrom.FIRST and not is_retry
         if skips and queue not in await self._new_in(queue.topic):
             young = await self._offsets.query(queue, zero_if_young=True)
             if young is not None:
