@@ -172,7 +172,8 @@ class Driver(Child):
             self._changed.wait_for(lambda: len(self._told.get(name, ())) >= count or self._is_over, timeout_s)
             rows = list(self._told.get(name, ()))
         if len(rows) < count:
-            raise ChildFailed(f"{name} was told {len(rows)} of {count} things: {rows}\n{self.log_tail()}")
+            brief = [it.get("checked") or (it["message"]["body"][:40], it["message"]["attempt"]) for it in rows]
+            raise ChildFailed(f"{name} was told {len(rows)} of {count} things: {brief}\n{self.log_tail()}")
         return rows
 
     def messages(self, name: str, count: int, timeout_s: float = ORDER_TIMEOUT_S) -> list[Row]:

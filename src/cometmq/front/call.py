@@ -14,11 +14,11 @@ from typing import Any, Final
 
 from google.protobuf.message import Message
 
-from cometmq.broker.grpc import refusals
-from cometmq.broker.grpc.backend import Credentials, Wanted
-from cometmq.broker.grpc.desk import Desk
-from cometmq.broker.grpc.refusals import Refused, Unsettled
 from cometmq.errors import CometError
+from cometmq.front import refusals
+from cometmq.front.backend import Credentials, Wanted
+from cometmq.front.desk import Desk
+from cometmq.front.refusals import Refused, Unsettled
 from cometmq.net.http2 import Http2Connection
 from cometmq.net.inside import Inside
 from cometmq.wire.command import Command
@@ -76,9 +76,7 @@ class Call:
     @property
     def credentials(self) -> Credentials:
         headers = self.stream.headers
-        return Credentials(
-            headers.get("authorization", ""), headers.get("x-mq-date-time", ""), self.connection.source
-        )
+        return Credentials(headers.get("authorization", ""), headers.get("x-mq-date-time", ""), self.connection.source)
 
     @property
     def is_over(self) -> bool:

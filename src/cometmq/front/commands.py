@@ -14,8 +14,8 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from cometmq.broker.grpc import deliver
 from cometmq.errors import CallTimeout, WireError
+from cometmq.front import deliver
 from cometmq.wire.bodies import ConsumeMessageDirectlyResult, ConsumerRunningInfo, SubscriptionData
 from cometmq.wire.codes import Request, Response
 from cometmq.wire.command import Command, reply
@@ -24,7 +24,7 @@ from cometmq.wire.headers import CheckTransactionState, GetConsumerRunningInfo
 from cometmq.wire.record.message import decode_record
 
 if TYPE_CHECKING:
-    from cometmq.broker.grpc.client import Client
+    from cometmq.front.client import Client
 
 logger = logging.getLogger(__name__)
 
@@ -90,9 +90,7 @@ async def _running_info(client: Client, command: Command, timeout_s: float) -> C
     return reply(command, body=info.encode())
 
 
-async def ask(
-    client: Client, command: Callable[[str], pb.TelemetryCommand], timeout_s: float
-) -> pb.TelemetryCommand:
+async def ask(client: Client, command: Callable[[str], pb.TelemetryCommand], timeout_s: float) -> pb.TelemetryCommand:
     """Raises CallError."""
     questions = client.desk.questions
     nonce, future = questions.open()

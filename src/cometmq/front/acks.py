@@ -12,11 +12,11 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-from cometmq.broker.grpc import checks, handles
-from cometmq.broker.grpc.call import Call
-from cometmq.broker.grpc.handles import Handle
-from cometmq.broker.grpc.refusals import Refused, code_of, status
-from cometmq.broker.grpc.requests import ack_command, change_command, dead_letter_command, renewed
+from cometmq.front import checks, handles
+from cometmq.front.call import Call
+from cometmq.front.handles import Handle
+from cometmq.front.refusals import Refused, code_of, status
+from cometmq.front.requests import ack_command, change_command, dead_letter_command, renewed
 from cometmq.wire.codes import Request, Response
 from cometmq.wire.command import Command
 from cometmq.wire.command import request as new_request

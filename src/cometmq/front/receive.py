@@ -13,12 +13,12 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-from cometmq.broker.grpc import checks, deliver
-from cometmq.broker.grpc.call import Call
-from cometmq.broker.grpc.client import Client
-from cometmq.broker.grpc.handles import Handle
-from cometmq.broker.grpc.refusals import Refused, Unsettled, code_of, status
-from cometmq.broker.grpc.requests import ack_command, change_command
+from cometmq.front import checks, deliver
+from cometmq.front.call import Call
+from cometmq.front.client import Client
+from cometmq.front.handles import Handle
+from cometmq.front.refusals import Refused, Unsettled, code_of, status
+from cometmq.front.requests import ack_command, change_command
 from cometmq.wire.codes import Request, Response, Version
 from cometmq.wire.command import Command
 from cometmq.wire.command import request as new_request

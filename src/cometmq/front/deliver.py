@@ -12,8 +12,8 @@ from typing import Final, cast
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from cometmq.broker.grpc.checks import RESERVED
 from cometmq.errors import WireError
+from cometmq.front.checks import RESERVED
 from cometmq.wire.compression import decompress
 from cometmq.wire.grpc import messages_pb2 as pb
 from cometmq.wire.record.message import Host, StoredMessage

@@ -6,9 +6,9 @@ from typing import Final
 
 from google.protobuf.duration_pb2 import Duration
 
-from cometmq.broker.grpc.backend import Backend
-from cometmq.broker.grpc.checks import group_of, topic_of
-from cometmq.broker.grpc.refusals import Refused
+from cometmq.front.backend import Backend
+from cometmq.front.checks import group_of, topic_of
+from cometmq.front.refusals import Refused
 from cometmq.wire.bodies import SubscriptionGroupConfig
 from cometmq.wire.bodies.groups import RETRY_DELAYS_MS
 from cometmq.wire.grpc import messages_pb2 as pb

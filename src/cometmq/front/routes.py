@@ -12,10 +12,10 @@ from __future__ import annotations
 import ipaddress
 from typing import Final, cast
 
-from cometmq.broker.grpc import checks
-from cometmq.broker.grpc.backend import BrokerQueues, Topic
-from cometmq.broker.grpc.call import Call
-from cometmq.broker.grpc.refusals import Refused, status
+from cometmq.front import checks
+from cometmq.front.backend import BrokerQueues, Topic
+from cometmq.front.call import Call
+from cometmq.front.refusals import Refused, status
 from cometmq.wire.bodies import QueryAssignmentRequest
 from cometmq.wire.codes import Request
 from cometmq.wire.command import request as new_request

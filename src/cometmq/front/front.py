@@ -15,12 +15,12 @@ from typing import Final
 
 from google.protobuf.message import DecodeError
 
-from cometmq.broker.grpc import acks, clients, offsets, produce, receive, routes, telemetry
-from cometmq.broker.grpc.backend import Backend
-from cometmq.broker.grpc.call import Call, Rpc
-from cometmq.broker.grpc.desk import Desk
-from cometmq.broker.grpc.refusals import Refused
 from cometmq.clock import Clock, Timer
+from cometmq.front import acks, clients, offsets, produce, receive, routes, telemetry
+from cometmq.front.backend import Backend
+from cometmq.front.call import Call, Rpc
+from cometmq.front.desk import Desk
+from cometmq.front.refusals import Refused
 from cometmq.net.http2 import Http2Connection
 from cometmq.net.inside import Inside
 from cometmq.wire.grpc import messages_pb2 as pb

@@ -10,9 +10,9 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from cometmq.broker.grpc import commands
-from cometmq.broker.grpc.renewal import Renewals
 from cometmq.errors import SendFailed
+from cometmq.front import commands
+from cometmq.front.renewal import Renewals
 from cometmq.net.http2 import Http2Connection
 from cometmq.net.inside import Inside
 from cometmq.wire.codes import LANGUAGE_CODES, Request
@@ -21,7 +21,7 @@ from cometmq.wire.grpc import messages_pb2 as pb
 from cometmq.wire.http2.session import Stream
 
 if TYPE_CHECKING:
-    from cometmq.broker.grpc.desk import Desk
+    from cometmq.front.desk import Desk
 
 logger = logging.getLogger(__name__)
 

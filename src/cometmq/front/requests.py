@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from cometmq.broker.grpc.handles import Handle
+from cometmq.front.handles import Handle
 from cometmq.wire.codes import Request, Version
 from cometmq.wire.command import Command
 from cometmq.wire.command import request as new_request

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from cometmq.broker.grpc import clients
-from cometmq.broker.grpc.backend import Wanted
-from cometmq.broker.grpc.call import BAD_MAX, Call
-from cometmq.broker.grpc.refusals import refused, status
 from cometmq.errors import CometError
+from cometmq.front import clients
+from cometmq.front.backend import Wanted
+from cometmq.front.call import BAD_MAX, Call
+from cometmq.front.refusals import refused, status
 from cometmq.wire.grpc import messages_pb2 as pb
 from cometmq.wire.http2.frames import INTERNAL, INVALID_ARGUMENT
 

@@ -12,14 +12,14 @@ from functools import partial
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from cometmq.broker.grpc import requests
-from cometmq.broker.grpc.backend import Backend, Wanted
-from cometmq.broker.grpc.client import ClientTable
-from cometmq.broker.grpc.halves import Halves
-from cometmq.broker.grpc.handles import Handle
-from cometmq.broker.grpc.refusals import Refused, refused
 from cometmq.clock import Clock
 from cometmq.errors import CometError
+from cometmq.front import requests
+from cometmq.front.backend import Backend, Wanted
+from cometmq.front.client import ClientTable
+from cometmq.front.halves import Halves
+from cometmq.front.handles import Handle
+from cometmq.front.refusals import Refused, refused
 from cometmq.net.http2 import Http2Connection
 from cometmq.net.inside import Inside
 from cometmq.rate_limited_log import ThinnedLog

@@ -6,7 +6,7 @@ import unicodedata
 from typing import Final
 
 from cometmq import names
-from cometmq.broker.grpc.refusals import Refused
+from cometmq.front.refusals import Refused
 from cometmq.wire.grpc import messages_pb2 as pb
 from cometmq.wire.record.properties import RESERVED_NAMES
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cometmq import names
-from cometmq.broker.grpc.refusals import Refused
+from cometmq.front.refusals import Refused
 from cometmq.wire.grpc import messages_pb2 as pb
 
 PARTS_MIN: Final = 8

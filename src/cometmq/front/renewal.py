@@ -1,9 +1,9 @@
 """Handles that are renewed for a push consumer while it works on a message.
 
-    delivered            remembered by message id and queue offset
-    10 s before its end  put off by 1, 3, 5, 10, 30, 60 minutes, by how often it was; the client keeps its first handle
-    after 3 hours        the message gets the delay of a failed one, and is forgotten
-    client gone          all are visible again in a second, for another member
+delivered            remembered by message id and queue offset
+10 s before its end  put off by 1, 3, 5, 10, 30, 60 minutes, by how often it was; the client keeps its first handle
+after 3 hours        the message gets the delay of a failed one, and is forgotten
+client gone          all are visible again in a second, for another member
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from cometmq.broker.grpc import handles
-from cometmq.broker.grpc.handles import Handle
-from cometmq.broker.grpc.refusals import Refused
-from cometmq.broker.grpc.requests import change_command, renewed
 from cometmq.errors import CometError
+from cometmq.front import handles
+from cometmq.front.handles import Handle
+from cometmq.front.refusals import Refused
+from cometmq.front.requests import change_command, renewed
 from cometmq.wire.codes import Response
 from cometmq.wire.command import Command
 

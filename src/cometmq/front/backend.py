@@ -1,7 +1,7 @@
 """What the front needs of whatever stores the messages: this broker, or a cluster elsewhere.
 
-    Inside.ask(request, then)     any remoting request; `local.py` serves it here, `remote.py` sends it on
-    Backend                       what is where: topics, groups, routes. `Wanted`: that has to be asked for first
+Inside.ask(request, then)     any remoting request; `local.py` serves it here, `remote.py` sends it on
+Backend                       what is where: topics, groups, routes. `Wanted`: that has to be asked for first
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Reading by offset, which RocketMQ's proxy does not serve: for programs that replay.
 
-    PullMessage     messages of one queue from an offset on; waits if there is none    status, messages, next_offset
-    UpdateOffset    commits the next offset that a group wants of a queue
-    GetOffset       what is committed; 40404 if nothing is
-    QueryOffset     the first, the one behind the last, or the first of a time
+PullMessage     messages of one queue from an offset on; waits if there is none    status, messages, next_offset
+UpdateOffset    commits the next offset that a group wants of a queue
+GetOffset       what is committed; 40404 if nothing is
+QueryOffset     the first, the one behind the last, or the first of a time
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, Final
 
-from cometmq.broker.grpc import checks, deliver
-from cometmq.broker.grpc.call import Call
-from cometmq.broker.grpc.refusals import Refused, code_of, status
+from cometmq.front import checks, deliver
+from cometmq.front.call import Call
+from cometmq.front.refusals import Refused, code_of, status
 from cometmq.wire.codes import Request, Response, Version
 from cometmq.wire.command import Command
 from cometmq.wire.command import request as new_request

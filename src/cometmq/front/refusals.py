@@ -1,7 +1,7 @@
 """How a call is refused: nearly always with status 0 of gRPC, and a code of the protocol in the answer itself.
 
-    Refused         a code of the protocol and a text
-    code_of(...)    the same for the answer of a remoting handler
+Refused         a code of the protocol and a text
+code_of(...)    the same for the answer of a remoting handler
 """
 
 from __future__ import annotations

@@ -14,13 +14,13 @@ import random
 from functools import partial
 from typing import Final
 
-from cometmq.broker.grpc import checks
-from cometmq.broker.grpc.backend import BrokerQueues, Limits, Topic
-from cometmq.broker.grpc.call import Call
-from cometmq.broker.grpc.deliver import LITE_TOPIC, type_of
-from cometmq.broker.grpc.halves import Place
-from cometmq.broker.grpc.refusals import Refused, code_of, status
 from cometmq.errors import WireError
+from cometmq.front import checks
+from cometmq.front.backend import BrokerQueues, Limits, Topic
+from cometmq.front.call import Call
+from cometmq.front.deliver import LITE_TOPIC, type_of
+from cometmq.front.halves import Place
+from cometmq.front.refusals import Refused, code_of, status
 from cometmq.names import DLQ_PREFIX, RETRY_PREFIX
 from cometmq.wire.codes import Request, Response, Version
 from cometmq.wire.command import Command

@@ -1,8 +1,8 @@
 """What clients say of themselves, and membership.
 
-    Telemetry settings   makes or refreshes a client; registered like one that sends heartbeats by remoting
-    Heartbeat            keeps it;   40015 without settings
-    termination, expiry  the handles that are renewed for it are given back, its memberships end
+Telemetry settings   makes or refreshes a client; registered like one that sends heartbeats by remoting
+Heartbeat            keeps it;   40015 without settings
+termination, expiry  the handles that are renewed for it are given back, its memberships end
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import logging
 from functools import partial
 from typing import Final
 
-from cometmq.broker.grpc import settings
-from cometmq.broker.grpc.call import CLIENT_ID_CHARS_MAX, Call
-from cometmq.broker.grpc.checks import group_of
-from cometmq.broker.grpc.client import PUSH_TYPES, Client
-from cometmq.broker.grpc.refusals import Refused, code_of, status
+from cometmq.front import settings
+from cometmq.front.call import CLIENT_ID_CHARS_MAX, Call
+from cometmq.front.checks import group_of
+from cometmq.front.client import PUSH_TYPES, Client
+from cometmq.front.refusals import Refused, code_of, status
 from cometmq.wire.bodies import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
 from cometmq.wire.codes import Request, Version
 from cometmq.wire.command import Command
