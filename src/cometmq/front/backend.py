@@ -1,6 +1,6 @@
 """What the front needs of whatever stores the messages: this broker, or a cluster elsewhere.
 
-Inside.ask(request, then)     any remoting request; `local.py` serves it here, `remote.py` sends it on
+Inside.ask(request, then)     any remoting request; a broker serves it, a proxy sends it on
 Backend                       what is where: topics, groups, routes. `Wanted`: that has to be asked for first
 """
 

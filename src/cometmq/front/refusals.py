@@ -12,7 +12,13 @@ from cometmq.errors import CometError, RequestError
 from cometmq.wire.codes import Response
 from cometmq.wire.grpc import messages_pb2 as pb
 
+# Of an answer that a proxy makes up itself, because its broker has not answered in time, or nobody has that name.
+NO_ANSWER: Final = -1
+NO_SUCH_BROKER: Final = -2
+
 CODES: Final[dict[int, int]] = {
+    NO_ANSWER: pb.PROXY_TIMEOUT,
+    NO_SUCH_BROKER: pb.BAD_REQUEST,
     Response.SUCCESS: pb.OK,
     Response.SYSTEM_BUSY: pb.TOO_MANY_REQUESTS,
     Response.REQUEST_CODE_NOT_SUPPORTED: pb.NOT_IMPLEMENTED,
