@@ -55,7 +55,9 @@ def fronts(jars: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fro
 class Cells:
     """One at a time: tests come place by place."""
 
-    def __init__(self, fronts: Fronts, wanted: dict[Place, list[str]], tmp_path_factory: pytest.TempPathFactory) -> None:
+    def __init__(
+        self, fronts: Fronts, wanted: dict[Place, list[str]], tmp_path_factory: pytest.TempPathFactory
+    ) -> None:
         self._fronts = fronts
         self._wanted = wanted
         self._factory = tmp_path_factory

@@ -81,16 +81,26 @@ class Client:
 
 
 class ClientTable:
-    """By id. `unsettled`: what is to be served when a client's settings have come."""
+    """By id. `unsettled`: what is to be served when a client's settings have come; `counts`: clients by their socket."""
 
     def __init__(self) -> None:
         self.table: dict[str, Client] = {}
+        self.counts: dict[tuple[str, int], int] = {}
         self.unsettled: dict[str, list[Callable[[], object]]] = {}
+
+    def enter(self, client: Client) -> None:
+        self.table[client.id] = client
+        peer = client.link.peer
+        self.counts[peer] = self.counts.get(peer, 0) + 1
 
     def forget(self, client: Client, reason: str) -> None:
         logger.info("forget client id=%s reason=%s", client.id, reason)
         if self.table.get(client.id) is client:
             del self.table[client.id]
+            peer = client.link.peer
+            self.counts[peer] -= 1
+            if not self.counts[peer]:
+                del self.counts[peer]
         client.renewals.give_back()
 
     def close(self) -> None:

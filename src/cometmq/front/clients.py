@@ -63,13 +63,14 @@ def settle(call: Call, given: pb.Settings) -> pb.Settings:
 
 def _enter(call: Call, kept: pb.Settings) -> Client:
     """A new client. Raises Refused if there are too many."""
-    desk, connection, table = call.desk, call.connection, call.desk.clients.table
-    if len(table) >= CLIENTS_MAX:
+    desk, connection, clients = call.desk, call.connection, call.desk.clients
+    if len(clients.table) >= CLIENTS_MAX:
         raise Refused(pb.TOO_MANY_REQUESTS, f"there are {CLIENTS_MAX} clients, the bound")
-    if sum(it.link.peer == connection.peer for it in table.values()) >= CLIENTS_A_CONNECTION_MAX:
+    if clients.counts.get(connection.peer, 0) >= CLIENTS_A_CONNECTION_MAX:
         raise Refused(pb.TOO_MANY_REQUESTS, f"the connection has {CLIENTS_A_CONNECTION_MAX} clients, the bound")
-    client = table[call.client_id] = Client(desk, call.client_id, call.stream.headers.get("x-mq-language", ""), kept)
+    client = Client(desk, call.client_id, call.stream.headers.get("x-mq-language", ""), kept)
     client.link = desk.backend.enter(connection.peer, connection.peer_text, connection.source, client)
+    clients.enter(client)
     return client
 
 

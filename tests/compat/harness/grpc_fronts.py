@@ -62,7 +62,10 @@ class CometProxy(Child):
     def command(self) -> Sequence[str]:
         flags = []
         if self._keys is not None:
-            flags = [f"--set=tls.server.certPath={self._keys.certificate}", f"--set=tls.server.keyPath={self._keys.key}"]
+            flags = [
+                f"--set=tls.server.certPath={self._keys.certificate}",
+                f"--set=tls.server.keyPath={self._keys.key}",
+            ]
         where = ["--namesrv", self._namesrv, "--listen", self.endpoints]
         return [sys.executable, "-m", "cometmq.cli.main", "proxy", *where, *flags]
 
@@ -135,9 +138,8 @@ class Front:
         answer = call(self.broker.address, UPDATE_TOPIC, ext)
         assert answer.code == 0, answer
 
-    def make_group(self, name: str, *, is_fifo: bool = False, retries: int = 16) -> None:
-        """Its failed messages come again after a second. Node's client knows exponential policies only: with another
-        one it gives up a message of a FIFO group at its first failure."""
+    def make_group(self, name: str, policy: str, *, is_fifo: bool = False, retries: int = 16) -> None:
+        """Its failed messages come again after a second, by a policy of this type."""
         config: dict[str, Any] = {
             "groupName": name,
             "consumeEnable": True,
@@ -151,8 +153,9 @@ class Front:
             "groupSysFlag": 0,
             "consumeTimeoutMinute": 15,
             "groupRetryPolicy": {
-                "type": "EXPONENTIAL",
+                "type": policy,
                 "exponentialRetryPolicy": {"initial": 1_000, "max": 2_000, "multiplier": 2},
+                "customizedRetryPolicy": {"next": [1_000]},
             },
         }
         answer = call(self.broker.address, UPDATE_GROUP, body=json.dumps(config).encode())

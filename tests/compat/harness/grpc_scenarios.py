@@ -24,6 +24,7 @@ ILLEGAL_INVISIBLE_TIME: Final = 40011
 ILLEGAL_PROPERTY_KEY: Final = 40007
 INVALID_HANDLE: Final = 40013
 TOPIC_NOT_FOUND: Final = 40402
+INTERNAL_ERROR: Final = 50001
 
 Scenario = Callable[["Words"], None]
 
@@ -63,9 +64,17 @@ class Words:
         until_s = time.monotonic() + PATIENCE_S
         while len(found) < count:
             assert time.monotonic() < until_s, f"{len(found)} of {count} messages were received: {found}"
-            answer = self.driver.do("receive", consumer, count=16, invisible_s=invisible_s)
-            found += answer["messages"]
+            try:
+                found += self.driver.do("receive", consumer, count=16, invisible_s=invisible_s)["messages"]
+            except Refusal as refusal:
+                if not self._is_early(refusal):
+                    raise
         return found
+
+    def _is_early(self, refusal: Refusal) -> bool:
+        """Python's client does not wait for the answer to its settings; RocketMQ's proxy then trips, ours waits."""
+        is_both = self.front.kind == "rocketmq" and self.driver.client == "python"
+        return is_both and refusal.code == INTERNAL_ERROR
 
     def ack(self, consumer: str, rows: list[Row]) -> None:
         for row in rows:
@@ -153,7 +162,7 @@ def fifo_dead_letters(it: Words) -> None:
         it.send(producer, body, group="g")
     wait_until(lambda: _letters(it) == 1, f"dead letter of {it.group}", PATIENCE_S)
     rows = it.driver.messages(consumer, 4)
-    assert bodies(rows).count("bad 2") == 2, rows
+    assert bodies(rows).count("bad 2") == 2, [(row["body"], row["attempt"]) for row in rows]
     assert {"good 1", "good 3"} <= set(bodies(rows))
 
 
@@ -291,12 +300,14 @@ class Cell:
         self._driver = driver
         words = {scenario: Words(driver, front, name, scenario) for scenario in scenarios}
         front.make_topics({it.topic: SCENARIOS[scenario][1] for scenario, it in words.items()})
+        # In a FIFO group, Node's client takes a customized policy for one attempt, Python's an exponential one for 17.
+        policy = "EXPONENTIAL" if driver.client == "node" else "CUSTOMIZED"
         for scenario, it in words.items():
             fails = scenario in ("fifo_dead_letters", "dead_letters")
             is_fifo = SCENARIOS[scenario][1] == "FIFO"
-            front.make_group(it.group, is_fifo=is_fifo, retries=1 if fails else 16)
+            front.make_group(it.group, policy, is_fifo=is_fifo, retries=1 if fails else 16)
             if fails:
-                front.make_group(f"{it.group}_letters")
+                front.make_group(f"{it.group}_letters", policy)
         self._pool = ThreadPoolExecutor(len(scenarios))
         self._runs: dict[str, Future[None]] = {}
         for scenario, it in words.items():

@@ -142,9 +142,7 @@ def change(order):
 
 
 def push(order):
-    client = PushConsumer(
-        configuration(), order["group"], Listener(order["name"]), subscription(order), tls_enable=TLS
-    )
+    client = PushConsumer(configuration(), order["group"], Listener(order["name"]), subscription(order), tls_enable=TLS)
     client.startup()
     CLIENTS[order["name"]] = client
 
