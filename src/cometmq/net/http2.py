@@ -132,7 +132,7 @@ class Http2Connection(Peer):
         began_s = monotonic()
         self._corked = True
         try:
-            self._take(data)
+            self._take(data, began_s)
         except Http2Error as error:
             self._malformed(error.code, error)
         except WireError as fault:
@@ -145,7 +145,7 @@ class Http2Connection(Peer):
             if after_s - began_s > SHORT_S:
                 self.endpoint.turns.begin(after_s)
 
-    def _take(self, data: bytes) -> None:
+    def _take(self, data: bytes, now_s: float) -> None:
         intake = self.intake
         if not self._ready or intake.tls is not None:
             data = intake.unwrap(data)
@@ -158,6 +158,9 @@ class Http2Connection(Peer):
             intake.frames += len(events)
             if self._backlog:
                 self._keep(events)
+            elif events and 0 < self.endpoint.turn_until_s < now_s:
+                self._keep(events)
+                self._wait_for_turn()
             elif events:
                 self._serve(events)
             self._count()
