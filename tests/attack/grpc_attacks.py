@@ -197,7 +197,7 @@ def header_lists_that_unfold(target: Target) -> None:
             link.write(frame(h2.HEADERS, h2.END_HEADERS, 2 * number + 1, block))
 
 
-@attack("grpc", growth_mib=160)
+@attack("grpc", growth_mib=320)
 def requests_announced_and_dripped(target: Target) -> None:
     links = [greeted(target) for _ in range(target.size(480))]
     for link in links:
@@ -236,7 +236,7 @@ def _varint(number: int) -> bytes:
     return bytes(found)
 
 
-@attack("grpc", growth_mib=96)
+@attack("grpc", growth_mib=240)
 def clients_by_the_ten_thousand(target: Target) -> None:
     """Settings of ever new clients, many on each connection."""
     for turn in range(target.size(1_280)):
@@ -249,5 +249,5 @@ def clients_by_the_ten_thousand(target: Target) -> None:
             link.write(opened(number, "Telemetry", x_mq_client_id=client))
             link.write(frame(h2.DATA, 0, 2 * number + 1, prefixed(command)))
         frames = Frames()
-        while len(frames.messages(2 * 63 + 1)) == 0:
+        while frames.trailers(2 * 63 + 1) is None and not frames.messages(2 * 63 + 1):
             frames.feed(link.socket.recv(1 << 16))

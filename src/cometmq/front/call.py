@@ -168,11 +168,16 @@ class Call:
     # Answering
 
     def answer(self, message: Message) -> None:
-        self.connection.session.answer(self.stream, message.SerializeToString())
-        self.connection.flush_soon()
+        self.answer_bytes(message.SerializeToString())
 
     def answer_bytes(self, message: bytes) -> None:
         self.connection.session.answer(self.stream, message)
+        self.done()
+
+    def done(self) -> None:
+        """All is said: call and stream let go of each other, and of the request."""
+        self.stream.owner = None
+        self.request = None
         self.connection.flush_soon()
 
     def refuse(self, error: Refused) -> None:
@@ -185,4 +190,4 @@ class Call:
         if self.rpc.response is pb.ReceiveMessageResponse:
             session.send(self.stream, self.desk.delivered_now().SerializeToString())
         session.finish(self.stream)
-        self.connection.flush_soon()
+        self.done()

@@ -74,7 +74,7 @@ def _pulled(call: Call, response: Command, *, topic: str) -> None:
     following = int(response.ext.get(NEXT, "0"))
     session.send(stream, pb.PullMessageResponse(next_offset=following).SerializeToString())
     session.finish(stream)
-    call.connection.flush_soon()
+    call.done()
 
 
 def update_offset(call: Call, request: pb.UpdateOffsetRequest) -> None:

@@ -161,7 +161,7 @@ def _popped(
         session.send(stream, piece)
     session.send(stream, desk.delivered_now().SerializeToString())
     session.finish(stream)
-    call.connection.flush_soon()
+    call.done()
 
 
 def popped(response: Command, broker: str) -> list[tuple[StoredMessage, Handle, int]]:
