@@ -66,13 +66,16 @@ def _python() -> Sequence[str]:
     return [str(made / "venv" / "bin" / "python"), str(PROGRAMS / "python" / "client.py")]
 
 
-def _go() -> Sequence[str]:
+def go_program(name: str) -> Sequence[str]:
+    """`client`, or the `load` of benchmarks."""
     source = PROGRAMS / "go"
 
     def build(target: Path) -> None:
         run_tool("go", "build", "-o", target / "client", ".", cwd=source)
+        run_tool("go", "build", "-o", target / "load", "./load", cwd=source)
 
-    return [str(once("grpc/go", [source / name for name in ("go.mod", "go.sum", "main.go")], build) / "client")]
+    inputs = [source / name for name in ("go.mod", "go.sum", "main.go", "load/main.go")]
+    return [str(once("grpc/go", inputs, build) / name)]
 
 
 def _node() -> Sequence[str]:
@@ -104,7 +107,7 @@ CLIENTS = {
     for it in (
         Client("python", _python),
         Client("node", _node),
-        Client("go", _go),
+        Client("go", lambda: go_program("client")),
         Client("java52", lambda: _java("5.2.0")),
         Client("java508", lambda: _java("5.0.8")),
     )

@@ -14,15 +14,24 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from tests.compat.harness.java import QUICK, Release, release
 from tests.compat.harness.build import SOURCES, once, run_tool
+from tests.compat.harness.java import QUICK, Release, release
 from tests.compat.harness.processes import Child, free_ports, wait_until
 from tests.compat.harness.remoting import call, route
-from tests.compat.harness.servers import Broker, CometBroker, CometNameServer, JavaBroker, JavaNameServer, python_path
+from tests.compat.harness.servers import (
+    Broker,
+    CometBroker,
+    CometNameServer,
+    JavaBroker,
+    JavaNameServer,
+    Settings,
+    python_path,
+)
 from tests.support import certificates
 
 UPDATE_TOPIC, UPDATE_GROUP = 17, 200
 QUEUES = 2
+PROXY_MAIN = "org.apache.rocketmq.proxy.ProxyStartup"
 
 # Transactions are asked for soon, and what needs a setting is on.
 SETTINGS: dict[str, object] = {
@@ -45,6 +54,16 @@ class Keys:
         self.certificate, self.key = certificates.pair("front").write(directory, "front")
         self.trust = directory / "authority.pem"
         self.trust.write_bytes(certificates.authority())
+
+
+def proxy_release() -> Release:
+    pom = SOURCES / "grpc" / "java" / "proxy" / "pom.xml"
+
+    def fetch(target: Path) -> None:
+        goal = ["dependency:copy-dependencies", f"-DoutputDirectory={target}/lib"]
+        run_tool("mvn", "-B", "-q", "-f", pom, *goal, cwd=target)
+
+    return Release("5.5.0", once("grpc/java-proxy", [pom], fetch) / "lib")
 
 
 class CometProxy(Child):
@@ -91,18 +110,35 @@ class JavaProxy(Child):
             self._conf |= {"tlsTestModeEnable": False, "tlsCertPath": keys.certificate, "tlsKeyPath": keys.key}
 
     def command(self) -> Sequence[str]:
-        pom = SOURCES / "grpc" / "java" / "proxy" / "pom.xml"
-
-        def fetch(target: Path) -> None:
-            goal = ["dependency:copy-dependencies", f"-DoutputDirectory={target}/lib"]
-            run_tool("mvn", "-B", "-q", "-f", pom, *goal, cwd=target)
-
         conf = self.directory / f"{self.name}.json"
         conf.write_text(json.dumps(self._conf))
-        lib = once("grpc/java-proxy", [pom], fetch) / "lib"
         options = [it for it in QUICK if not it.startswith("-Dtls")]
-        main = "org.apache.rocketmq.proxy.ProxyStartup"
-        return Release("5.5.0", lib).command(main, "-pc", str(conf), home=self.home, options=options)
+        return proxy_release().command(PROXY_MAIN, "-pc", str(conf), home=self.home, options=options)
+
+
+class JavaBrokerWithProxy(JavaBroker):
+    """RocketMQ's broker and its proxy in one process, the proxy's local form."""
+
+    ready = re.compile(r"rocketmq-proxy startup successfully")
+
+    def __init__(self, directory: Path, namesrv: str, settings: Settings | None, *, options: Sequence[str]) -> None:
+        super().__init__(directory, namesrv, settings, options=options)
+        port = free_ports(0, 1)
+        self.endpoints = f"127.0.0.1:{port}"
+        self._proxy = {
+            "rocketMQClusterName": self.cluster,
+            "proxyMode": "LOCAL",
+            "namesrvAddr": namesrv,
+            "grpcServerPort": port,
+            "remotingListenPort": port + 1,
+        }
+
+    def command(self) -> Sequence[str]:
+        conf = self.directory / f"{self.name}.json"
+        conf.write_text(json.dumps(self._proxy))
+        arguments = ["-pc", str(conf), "-pm", "local", "-bc", str(self.write_settings()), "-n", self.namesrv]
+        options = [*self._options, "-Drocketmq.broker.diskSpaceWarningLevelRatio=0.99"]
+        return proxy_release().command(PROXY_MAIN, *arguments, home=self.home, options=options)
 
 
 class Front:

@@ -120,7 +120,7 @@ class TransactionProducer(Producer[T]):
         topic: str,
         value: T,
         timeout: float | None,
-        message: MessageKeywords,  # noqa: ASYNC109
+        message: MessageKeywords,
     ) -> Transaction[T]:
         self._need_running()
         if any(message.get(name) is not None for name in ("delay", "delay_level", "deliver_at")):

@@ -20,7 +20,6 @@ from rocketmq import (
     Producer,
     PushConsumer,
     SimpleConsumer,
-    Transaction,
     TransactionChecker,
     TransactionResolution,
 )
