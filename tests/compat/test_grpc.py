@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -87,7 +87,8 @@ def cells(fronts: Fronts, request: pytest.FixtureRequest, tmp_path_factory: pyte
     wanted: dict[Place, list[str]] = {}
     for item in request.session.items:
         if isinstance(item, pytest.Function) and item.originalname == test_client_and_front.__name__:
-            wanted.setdefault(item.callspec.params["place"], []).append(item.callspec.params["scenario"])
+            parameters: dict[str, Any] = item.callspec.params
+            wanted.setdefault(parameters["place"], []).append(parameters["scenario"])
     cells = Cells(fronts, wanted, tmp_path_factory)
     yield cells
     cells.close()

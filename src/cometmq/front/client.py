@@ -81,7 +81,7 @@ class Client:
 
 
 class ClientTable:
-    """By id. `unsettled`: what is to be served when a client's settings have come; `counts`: clients by their socket."""
+    """By id. `counts`: clients by their socket; `unsettled`: what is served when a client's settings have come."""
 
     def __init__(self) -> None:
         self.table: dict[str, Client] = {}

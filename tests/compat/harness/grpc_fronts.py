@@ -1,4 +1,4 @@
-"""What serves gRPC clients: our broker, our proxy, and RocketMQ's proxy, the latter two before one broker of RocketMQ's.
+"""What serves gRPC clients: our broker, our proxy, and RocketMQ's proxy; both proxies are before one RocketMQ broker.
 
 A front has `endpoints` for clients, and `broker` and `namesrv` for what tests prepare by remoting: topics with a
 kind, groups.
