@@ -1,8 +1,8 @@
 """What `make bench` does to a broker: each path by its name, with the goal that CometMQ set itself for it.
 
 A program is RocketMQ's own (`org.apache.rocketmq.example.benchmark`), named by its class, one of ours, named by its
-module below `benchmarks/versus`, or `grpc`: RocketMQ's 5.x Go client (tests/compat/grpc/go/load). A load is one of these
-against one broker; several may run together.
+module below `benchmarks/versus`, or `grpc`: RocketMQ's 5.x Go client (tests/compat/grpc/go/load). A load is one of
+these against one broker; several may run together.
 """
 
 from __future__ import annotations

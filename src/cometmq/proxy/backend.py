@@ -77,7 +77,7 @@ class ClusterBackend:
     async def stop(self) -> None:
         """What was sent on is answered first, for a while: messages that were given back are among it."""
         until_s = self._clock.monotonic() + CALL_S
-        while self._family.waiting and self._clock.monotonic() < until_s:
+        while self._family.waiting and self._clock.monotonic() < until_s:  # noqa: ASYNC110 - once, at the end
             await asyncio.sleep(STOPPING_LOOK_S)
         self._endpoint.stop()
         for member in list(self._members.values()):

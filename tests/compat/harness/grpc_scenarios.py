@@ -44,16 +44,21 @@ class Words:
         self.driver.do("producer", name, topics=list(topics or (self.topic,)))
         return name
 
-    def send(self, producer: str, body: str, **words: object) -> Row:
+    def send(self, producer: str, body: str, **words: Any) -> Row:
         return self.driver.do("send", producer, topic=self.topic, body=body, **words)
 
     def simple(self, *, filter: str = "*", sql: bool = False, topic: str = "", group: str = "", name: str = "s") -> str:
         name = f"{name}_{self.prefix}"
-        words = {"topic": topic or self.topic, "group": group or self.group, "filter": filter, "sql": sql}
+        words: dict[str, Any] = {
+            "topic": topic or self.topic,
+            "group": group or self.group,
+            "filter": filter,
+            "sql": sql,
+        }
         self.driver.do("simple", name, **words)
         return name
 
-    def push(self, **words: object) -> str:
+    def push(self, **words: Any) -> str:
         name = f"c_{self.prefix}"
         self.driver.do("push", name, **{"topic": self.topic, "group": self.group, **words})
         return name
