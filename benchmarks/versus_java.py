@@ -7,10 +7,10 @@
 
 One name server and one broker of each make run for all rounds of all paths that need no other settings, on their
 defaults. The makes take turns; while one is measured, the other waits. The load is the stock Java program
-(`org.apache.rocketmq.example.benchmark`), or one of ours where RocketMQ has none: the same for both. A measurement
-ends when the broker has handled a million messages and three windows in a row agree within 5 %, which warms the load
-program too; those three windows are what counts. Brokers, load and this program are in one scheduling group, which is
-checked. Messages are counted at the broker.
+(`org.apache.rocketmq.example.benchmark`), for gRPC the stock Go client, or one of ours where RocketMQ has none: the
+same for both. A measurement ends when the broker has handled a million messages and three windows in a row agree
+within 5 %, which warms the load program too; those three windows are what counts. Brokers, load and this program are in
+one scheduling group, which is checked. Messages are counted at the broker.
 
     cpu           the broker's processor time per message, ours / RocketMQ's; less than 1 is cheaper
     throughput    ours / RocketMQ's, medians over rounds; more than 1 is faster. The load program shares the machine:
@@ -63,7 +63,7 @@ def by_settings(names: list[str]) -> list[list[str]]:
     for name in names:
         load = LOADS[name]
         two = "comet-2" in load.makes
-        groups.setdefault((load.settings, load.slave, two), []).append(name)
+        groups.setdefault((load.settings, load.slave, load.grpc, two), []).append(name)
     return list(groups.values())
 
 
@@ -79,7 +79,7 @@ def measure_together(names: list[str], results: Results, options: argparse.Names
                     home = Path(place) / make
                     if make not in sides:
                         home.mkdir()
-                        sides[make] = stack.enter_context(side(make, home, dict(load.settings), load.slave))
+                        sides[make] = stack.enter_context(side(make, home, dict(load.settings), load.slave, load.grpc))
                     record = measure(sides[make], name, options.seconds, run, number, home)
                     results.add([record])
                     save_file(options.json, results)

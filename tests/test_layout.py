@@ -5,8 +5,8 @@ Imports point one way. Each row may import its own package and everything in the
     modules directly under cometmq (errors, clock, ...)
     wire
     net, auth, store
-    failover
-    nameserver, broker, client
+    failover, front
+    nameserver, broker, proxy, client
     spark, sync
     cli, testing
 
@@ -32,8 +32,10 @@ LEVELS = {
     "auth": 2,
     "store": 2,
     "failover": 3,
+    "front": 3,
     "nameserver": 4,
     "broker": 4,
+    "proxy": 4,
     "client": 4,
     "spark": 5,
     "cli": 6,

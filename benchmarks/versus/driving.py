@@ -25,6 +25,7 @@ from benchmarks.versus.results import Record
 from benchmarks.versus.sides import OVERLAY, ROOT, Side
 from benchmarks.windows import WARM_COUNT, Reading, Settled, cpu_s, groups_of, settle
 from tests.compat.harness import remoting
+from tests.compat.harness.grpc_clients import go_program
 from tests.compat.harness.java import release
 from tests.compat.harness.processes import wait_until
 
@@ -114,7 +115,9 @@ def program(
     """Runs a program; gives its process and the file with what it says."""
     name, *arguments = (word.format(group=group) for word in words)
     said = home / f"{on.make}-{topic}-{name}.out"
-    if name in OURS:
+    if name == "grpc":
+        command = [*go_program("load"), on.grpc, topic, *arguments]
+    elif name in OURS:
         target = on.addresses[0] if name == "paced" else on.namesrv
         command = [sys.executable, "-m", f"benchmarks.versus.{name}", target, topic, *arguments]
     else:

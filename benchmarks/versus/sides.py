@@ -22,7 +22,8 @@ from typing import Final
 from benchmarks.versus import access
 from benchmarks.windows import cpu_s
 from tests.compat.harness import remoting
-from tests.compat.harness.processes import wait_until
+from tests.compat.harness.grpc_fronts import JavaBrokerWithProxy
+from tests.compat.harness.processes import free_ports, wait_until
 from tests.compat.harness.servers import Broker, CometBroker, CometNameServer, JavaBroker, JavaNameServer, NameServer
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -73,6 +74,8 @@ class Side:
     handled: int = 0
     # Of somebody who may do everything, where brokers ask.
     keys: remoting.Keys | None = None
+    # Where gRPC clients connect.
+    grpc: str = ""
 
     def cpu_s(self) -> float:
         return cpu_s(self.pids)
@@ -127,18 +130,26 @@ def ask(
 
 
 @contextmanager
-def side(make: str, directory: Path, settings: dict[str, object], with_slave: bool = False) -> Iterator[Side]:
+def side(
+    make: str, directory: Path, settings: dict[str, object], with_slave: bool = False, with_grpc: bool = False
+) -> Iterator[Side]:
     """A fresh name server and broker; `ready_s` is from the start of the first process until the broker serves."""
     settings = {**DEFAULT_FILES, **settings}
     if with_slave:
         settings |= {"brokerRole": "SYNC_MASTER", "inSyncReplicas": 2, "haSendHeartbeatInterval": 500}
+    if with_grpc and make != "java":
+        settings["grpcServerPort"] = free_ports(0)
     with _python_path(make), ExitStack() as stack:
         began_s = time.monotonic()
         names: NameServer = JavaNameServer(directory, options=JVM) if make == "java" else CometNameServer(directory)
         stack.enter_context(names).start()
-        broker = _broker(make, directory, names.address, settings)
+        broker = _broker(make, directory, names.address, settings, with_grpc)
         stack.enter_context(broker).start()
         found = Side(make, names.address, broker, [broker.address], time.monotonic() - began_s, [broker.pid])
+        if isinstance(broker, JavaBrokerWithProxy):
+            found.grpc = broker.endpoints
+        elif with_grpc:
+            found.grpc = f"127.0.0.1:{settings['grpcServerPort']}"
         if settings.get("authenticationEnabled"):
             found.keys = access.ROOT
             access.add_user(broker.address)
@@ -153,7 +164,9 @@ def side(make: str, directory: Path, settings: dict[str, object], with_slave: bo
         yield found
 
 
-def _broker(make: str, directory: Path, namesrv: str, settings: dict[str, object]) -> Broker:
+def _broker(make: str, directory: Path, namesrv: str, settings: dict[str, object], with_grpc: bool = False) -> Broker:
+    if make == "java" and with_grpc:
+        return JavaBrokerWithProxy(directory, namesrv, settings, options=JVM)
     if make == "java":
         if settings.get("authenticationEnabled"):
             settings = settings | access.ONLY_JAVA

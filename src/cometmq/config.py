@@ -16,8 +16,8 @@ def _home_file(name: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServerConfig:
-    """What every server has: who may talk to it, and what the wire hides. None of it can be changed over the wire."""
+class TlsConfig:
+    """What the wire hides. None of it can be changed over the wire."""
 
     # TLS of the ports
     tls_mode: str = setting("tls.server.mode", "permissive", NEVER, choices=("disabled", "permissive", "enforcing"))
@@ -40,6 +40,11 @@ class ServerConfig:
     tls_outgoing_certificate_path: str = setting("tls.client.certPath", "", NEVER)
     tls_outgoing_key_path: str = setting("tls.client.keyPath", "", NEVER)
     tls_outgoing_key_password: str = setting("tls.client.keyPassword", "", NEVER, secret=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerConfig(TlsConfig):
+    """What every server has: who may talk to it. None of it can be changed over the wire."""
 
     # Who may talk to it
     authentication_enabled: bool = setting("authenticationEnabled", False, NEVER)

@@ -1,6 +1,7 @@
 """The standing attack corpus: hostile peers as real programs over real sockets against a real server process.
 
-    server    `cometmq broker` or `cometmq nameserver` in a child, with a probe on its loop     launcher.py
+    server    `cometmq broker` (by remoting, or by gRPC) or `cometmq nameserver` in a child,
+              with a probe on its loop                                               launcher.py
     honest    a client from another address that works on beside the attack, in a child        honest.py
     attack    a function that is given a `Target`; it plays the hostile peer
 
@@ -39,12 +40,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cometmq.wire.command import Command, encode
+from cometmq.wire.codes import Request
+from cometmq.wire.command import Command, encode, request
 from cometmq.wire.frame import FrameSplitter
 from tests.support.brokers import CALM, SMALL_FILES
 from tests.support.length import SOAK
 
 SMALLER = 8
+# Topics that a broker has for gRPC clients: they make none by sending.
+GRPC_TOPIC = "HonestTopic"
+GRPC_TOPICS = (GRPC_TOPIC, "Quiet", "Large")
 # The promise, for a machine that has nothing else to do. In the gate another lane of tests takes turns on the same
 # cores: caches are cold, a hypervisor may count its own time, and the same turn was seen to cost up to twice as much.
 PROMISED_TURN_MS = 50.0
@@ -234,8 +239,9 @@ def check(attack: Attack, outcome: Outcome) -> None:
 
 @contextmanager
 def _serving(attack: Attack, home: Path) -> Iterator[tuple[int, Child]]:
-    if attack.kind == "broker":
-        settings = {"storePathRootDir": home / "store", "listenPort": 0, **SMALL_FILES, **CALM, **attack.settings}
+    if attack.kind in ("broker", "grpc"):
+        ports = {"listenPort": 0} if attack.kind == "broker" else {"listenPort": 0, "grpcServerPort": 0}
+        settings = {"storePathRootDir": home / "store", **ports, **SMALL_FILES, **CALM, **attack.settings}
         arguments = ["broker", *(f"--set={key}={_text(value)}" for key, value in settings.items())]
     else:
         settings = {"kvConfigPath": home / "kv.json", "configStorePath": home / "ns.properties", **attack.settings}
@@ -246,7 +252,21 @@ def _serving(attack: Attack, home: Path) -> Iterator[tuple[int, Child]]:
         line = child.process.stdout.readline()
         ready = re.fullmatch(r"ready .*?(\d+)\n", line)
         assert ready, (home / "stderr").read_text()
+        if attack.kind == "grpc":
+            _make_topics(line)
         yield int(ready[1]), child
+
+
+def _make_topics(ready: str) -> None:
+    found = re.search(r" broker=\S*:(\d+)", ready)
+    assert found, ready
+    with contextlib.closing(Link(int(found[1]))) as link:
+        for name in GRPC_TOPICS:
+            ext = {"topic": name, "defaultTopic": "TBW102", "readQueueNums": "1", "writeQueueNums": "1", "perm": "6"}
+            ext |= {"topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false"}
+            answer = link.call(request(Request.UPDATE_AND_CREATE_TOPIC, ext))
+            assert answer is not None
+            assert answer.code == 0, answer.remark
 
 
 @contextmanager

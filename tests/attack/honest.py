@@ -2,6 +2,7 @@
 
     python -m tests.attack.honest broker PORT        send a message, pull it, say a heartbeat
     python -m tests.attack.honest nameserver PORT    ask for a route, refresh a registration
+    python -m tests.attack.honest grpc PORT          send a message, receive it, acknowledge it
     stdin   `begin` counts from now on; `report` prints one line of JSON; end of file ends it
 
 It comes from `ADDRESS`, the attackers from another one, and connects anew every `ROUNDS_A_LINK` rounds: an attack that
@@ -16,13 +17,20 @@ import socket
 import sys
 import threading
 import time
+from typing import TypeVar
+
+from google.protobuf.message import Message
 
 from cometmq.wire.bodies import ConsumerData, HeartbeatData, SubscriptionData
 from cometmq.wire.codes import Request
 from cometmq.wire.command import Command, encode, request
 from cometmq.wire.frame import FrameSplitter
+from cometmq.wire.grpc import messages_pb2 as pb
+from cometmq.wire.http2 import frames as h2
 from tests.nameserver.support import registration
+from tests.support import grpc
 from tests.support.brokers import pull_request, send_request
+from tests.support.http2 import GREETING, Frames, call, call_headers, frame, header_block, prefixed
 
 ADDRESS = "127.0.0.2"
 PAUSE_S = 0.003
@@ -31,11 +39,17 @@ ROUNDS_A_LINK = 20
 TOPIC = "HonestTopic"
 GROUP = "honest"
 
+M = TypeVar("M", bound=Message)
+
 
 class Honest:
     def __init__(self, kind: str, port: int) -> None:
         self.port = port
-        self.round = self.serve_broker if kind == "broker" else self.serve_nameserver
+        rounds = {"broker": self.serve_broker, "nameserver": self.serve_nameserver, "grpc": self.serve_grpc}
+        self.round = rounds[kind]
+        self.is_grpc = kind == "grpc"
+        self.frames = Frames()
+        self.stream_id = 1
         self.lock = threading.Lock()
         self.link: socket.socket | None = None
         self.splitter = FrameSplitter()
@@ -69,6 +83,8 @@ class Honest:
         began_s = time.monotonic()
         self.link = socket.create_connection(("127.0.0.1", self.port), PATIENCE_S, (ADDRESS, 0))
         self.splitter = FrameSplitter()
+        if self.is_grpc:
+            self.settle()
         self.took(time.monotonic() - began_s)
 
     def note(self, refusal: str) -> None:
@@ -116,6 +132,57 @@ class Honest:
     def serve_nameserver(self) -> None:
         self.expect(registration(TOPIC, f"{TOPIC}2", broker_name="honest-broker", broker_addr="10.9.9.9:10911"), 0)
         self.expect(request(Request.GET_ROUTEINFO_BY_TOPIC, {"topic": TOPIC}), 0)
+
+    # By gRPC
+
+    def settle(self) -> None:
+        """Become a consumer; the telemetry stream stays open."""
+        assert self.link is not None
+        self.frames, self.stream_id = Frames(), 1
+        wide = frame(h2.WINDOW_UPDATE, 0, 0, (1 << 30).to_bytes(4, "big"))
+        settings = pb.Settings(client_type=pb.SIMPLE_CONSUMER)
+        settings.subscription.group.name = GROUP
+        command = prefixed(pb.TelemetryCommand(settings=settings).SerializeToString())
+        headers = header_block(call_headers("Telemetry"))
+        opening = frame(h2.HEADERS, h2.END_HEADERS, 1, headers) + frame(h2.DATA, 0, 1, command)
+        self.link.sendall(GREETING + wide + opening)
+        while not self.frames.messages(1):
+            self.read()
+
+    def read(self) -> None:
+        assert self.link is not None
+        data = self.link.recv(1 << 20)
+        if not data:
+            raise ConnectionError("the server closed the connection")
+        self.frames.feed(data)
+
+    def ask(self, rpc: str, asked: Message, answer: type[M], done: int = pb.OK) -> list[M]:
+        assert self.link is not None
+        self.stream_id += 2
+        self.asked_s = began_s = time.monotonic()
+        self.link.sendall(call(self.stream_id, rpc, asked.SerializeToString()))
+        while self.frames.trailers(self.stream_id) is None:
+            self.read()
+        self.asked_s = 0.0
+        self.took(time.monotonic() - began_s)
+        found = [answer.FromString(it) for it in self.frames.messages(self.stream_id)]
+        status = getattr(found[0], "status", None) if found else None
+        if status is not None and status.code == done:
+            with self.lock:
+                self.served += 1
+        else:
+            self.note(f"{rpc}: {status}")
+        return found
+
+    def serve_grpc(self) -> None:
+        self.ask("SendMessage", grpc.send_request(TOPIC, b"honest"), pb.SendMessageResponse)
+        received = grpc.receive_request(TOPIC, GROUP)
+        for row in self.ask("ReceiveMessage", received, pb.ReceiveMessageResponse):
+            if row.HasField("message"):
+                system = row.message.system_properties
+                entry = pb.AckMessageEntry(message_id=system.message_id, receipt_handle=system.receipt_handle)
+                names = {"group": pb.Resource(name=GROUP), "topic": pb.Resource(name=TOPIC)}
+                self.ask("AckMessage", pb.AckMessageRequest(entries=[entry], **names), pb.AckMessageResponse)
 
     def report(self) -> str:
         with self.lock:

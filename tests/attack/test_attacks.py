@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.attack import broker_attacks, client_attacks, corpus, nameserver_attacks, slow_peers
+from tests.attack import broker_attacks, client_attacks, corpus, grpc_attacks, nameserver_attacks, slow_peers
 from tests.attack.client_attacks import CLIENT_ATTACKS, ClientAttack
 from tests.attack.corpus import ATTACKS, Attack
 
-MODULES = (broker_attacks, nameserver_attacks, slow_peers)  # each enters its attacks into the table
+MODULES = (broker_attacks, grpc_attacks, nameserver_attacks, slow_peers)  # each enters its attacks into the table
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="memory is read from /proc")
 

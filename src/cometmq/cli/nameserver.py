@@ -46,7 +46,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog="exit codes: 0 stopped, 2 wrong arguments, 3 bad settings or key-value file, 4 address not available",
     )
     parser.add_argument(
-        "--listen", metavar="HOST:PORT", type=_host_and_port, help="default 127.0.0.1:9876; port 0 is any"
+        "--listen", metavar="HOST:PORT", type=serving.host_and_port, help="default 127.0.0.1:9876; port 0 is any"
     )
     parser.add_argument("-c", "--config", "--configFile", metavar="FILE", help="settings, as Java properties")
     parser.add_argument("--set", metavar="KEY=VALUE", type=serving.key_and_value, action="append", default=[])
@@ -56,13 +56,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("-n", "--namesrvAddr", metavar="LIST", help="accepted for RocketMQ's scripts, without effect")
     parser.add_argument("--log-level", choices=serving.LOG_LEVELS, default="info")
     return parser
-
-
-def _host_and_port(text: str) -> tuple[str, str]:
-    host, colon, port = text.rpartition(":")
-    if not colon or not host or not (port.isascii() and port.isdigit() and int(port) <= 65535):
-        raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT with a port of 0 to 65535")
-    return host.strip("[]"), port
 
 
 def _texts(options: argparse.Namespace) -> dict[str, str]:

@@ -34,6 +34,10 @@ logger = logging.getLogger(__name__)
 # What waits for the windows of one client: above the first its calls wait, above the other it is cut.
 PENDING_BYTES_HIGH: Final = 8 << 20
 PENDING_BYTES_MAX: Final = 256 << 20
+# The same over all clients: above the first, those that have something waiting get nothing more; above the other the
+# one with the most is cut.
+PENDING_TOTAL_HIGH: Final = 128 << 20
+PENDING_TOTAL_MAX: Final = 256 << 20
 # Messages of calls that wait in the backlog.
 BACKLOG_BYTES_MAX: Final = 64 << 20
 # A client that takes nothing of what waits for it, and one that says nothing while it has calls.
@@ -53,10 +57,19 @@ class Calls(Protocol):
     def closed(self, connection: Http2Connection, /) -> None: ...
 
 
+class Unsent:
+    """What waits for the windows of all clients of a server."""
+
+    __slots__ = ("total_bytes",)
+
+    def __init__(self) -> None:
+        self.total_bytes: int = 0
+
+
 class Http2Connection(Peer):
     """`local` is the socket's own (host, port); `source` the address that access control goes by."""
 
-    def __init__(self, endpoint: Endpoint, calls: Calls, session: Session) -> None:
+    def __init__(self, endpoint: Endpoint, calls: Calls, session: Session, unsent: Unsent) -> None:
         super().__init__(Intake(endpoint.frame_bytes_max, True, endpoint.tls, None))
         self.endpoint = endpoint
         self.session = session
@@ -64,6 +77,8 @@ class Http2Connection(Peer):
         self.local: tuple[str, int] = ("?", 0)
         self.owner: object = None
         self._calls = calls
+        self._unsent = unsent
+        self._noted_pending = 0
         self._transport: Any = None
         self._is_closed = False
         self._corked = False
@@ -87,7 +102,10 @@ class Http2Connection(Peer):
     @property
     def is_overfull(self) -> bool:
         """Its client does not take what it asks for."""
-        return self.session.pending_bytes > PENDING_BYTES_HIGH or self.output.blocked
+        pending = self.session.pending_bytes
+        if pending > PENDING_BYTES_HIGH or self.output.blocked:
+            return True
+        return pending > 0 and self._unsent.total_bytes > PENDING_TOTAL_HIGH
 
     def takes(self) -> bool:
         return not self.is_overfull
@@ -114,7 +132,7 @@ class Http2Connection(Peer):
         began_s = monotonic()
         self._corked = True
         try:
-            self._take(data)
+            self._take(data, began_s)
         except Http2Error as error:
             self._malformed(error.code, error)
         except WireError as fault:
@@ -127,7 +145,7 @@ class Http2Connection(Peer):
             if after_s - began_s > SHORT_S:
                 self.endpoint.turns.begin(after_s)
 
-    def _take(self, data: bytes) -> None:
+    def _take(self, data: bytes, now_s: float) -> None:
         intake = self.intake
         if not self._ready or intake.tls is not None:
             data = intake.unwrap(data)
@@ -140,6 +158,9 @@ class Http2Connection(Peer):
             intake.frames += len(events)
             if self._backlog:
                 self._keep(events)
+            elif events and 0 < self.endpoint.turn_until_s < now_s:
+                self._keep(events)
+                self._wait_for_turn()
             elif events:
                 self._serve(events)
             self._count()
@@ -234,10 +255,21 @@ class Http2Connection(Peer):
         if data and not self._is_closed:
             self.output.put(data)
             self.output.flush()
+        self._note_pending()
         if self.session.pending_bytes > PENDING_BYTES_MAX or self.output.blocked_bytes > PENDING_BYTES_MAX:
             self.cut(f"over {PENDING_BYTES_MAX} bytes of answers that it does not take")
         elif self._backlog and not self._waits_for_turn and not self.is_overfull:
             self._wait_for_turn()
+
+    def _note_pending(self) -> None:
+        unsent = self._unsent
+        unsent.total_bytes += self.session.pending_bytes - self._noted_pending
+        self._noted_pending = self.session.pending_bytes
+        if unsent.total_bytes > PENDING_TOTAL_MAX:
+            others = [it for it in self.endpoint.connections if isinstance(it, Http2Connection) and it.is_open]
+            if others:
+                most = max(others, key=_pending_of)
+                most.cut(f"the most, {_pending_of(most)}, of {unsent.total_bytes} bytes that clients do not take")
 
     def _count(self) -> None:
         held = self.session.partial_bytes + self._backlog_bytes
@@ -296,7 +328,10 @@ class Http2Connection(Peer):
         self._backlog_bytes = 0
         self.session.partial_bytes = 0
         self._count()
+        self._unsent.total_bytes -= self._noted_pending
+        self._noted_pending = 0
         self._calls.closed(self)
+        self.session.drop()
 
     def sweep(self, now_s: float) -> None:
         limits = self.endpoint.limits
@@ -326,6 +361,10 @@ class Http2Connection(Peer):
             self.cut("a message arrives below partial_bytes_per_s_min")
 
 
+def _pending_of(connection: Http2Connection) -> int:
+    return connection.session.pending_bytes
+
+
 class Http2Server:
     """A listener for gRPC. `wanted`: the header fields that calls are read for."""
 
@@ -346,6 +385,7 @@ class Http2Server:
         self._message_bytes_max = message_bytes_max
         self._tls = tls
         self._listener: asyncio.Server | None = None
+        self.unsent = Unsent()
 
     @property
     def connections(self) -> list[Http2Connection]:
@@ -369,7 +409,7 @@ class Http2Server:
 
     def _accept(self) -> asyncio.Protocol:
         session = Session(self._wanted, self._message_bytes_max)
-        return cast(asyncio.Protocol, Http2Connection(self.endpoint, self._calls, session))
+        return cast(asyncio.Protocol, Http2Connection(self.endpoint, self._calls, session, self.unsent))
 
     async def stop(self, grace_s: float) -> None:
         """Clients are told first; calls that end within `grace_s` end as they should."""

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import cast
 
 from cometmq.clock import Clock, Timer
-from cometmq.config import ServerConfig
+from cometmq.config import TlsConfig
 from cometmq.errors import CometError, ConfigError, WireError
 from cometmq.secret_text import read_secret
 from cometmq.wire import java_properties
@@ -61,7 +61,7 @@ class TlsSettings:
     client_auth: str = "none"
 
     @classmethod
-    def of(cls, config: ServerConfig) -> "TlsSettings":
+    def of(cls, config: TlsConfig) -> "TlsSettings":
         return cls(
             mode=config.tls_mode,
             certificate_path=config.tls_certificate_path or None,
@@ -107,7 +107,7 @@ class ClientTls:
         )
 
     @classmethod
-    def of_server(cls, config: ServerConfig) -> "ClientTls | None":
+    def of_server(cls, config: TlsConfig) -> "ClientTls | None":
         """What a server dials other servers with. Unless `tls.enable` says otherwise it does as it demands itself."""
         is_enabled = config.tls_outgoing or str(config.tls_mode == ENFORCING).lower()
         if is_enabled == "false":

@@ -527,4 +527,3 @@ class _Both:
 
 
 def _ignore() -> None: ...
-

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from cometmq.broker.grpc.produce import consistent
 from cometmq.clock import ManualClock
+from cometmq.front.produce import consistent
 from cometmq.wire.grpc import messages_pb2 as pb
 from cometmq.wire.record.properties import decode
 from tests.broker.grpc.scene import scene

@@ -1,1 +1,1 @@
-"""RocketMQ's gRPC clients (5.x), served by the broker's own process."""
+"""The gRPC front of a broker: its own handlers are asked, without a socket."""

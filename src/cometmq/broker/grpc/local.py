@@ -14,12 +14,12 @@ from typing import Final
 from cometmq.auth.access import Access, Refusal
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.entry import Served
-from cometmq.broker.grpc.backend import BrokerQueues, Credentials, Limits, Topic, Wanted
-from cometmq.broker.grpc.refusals import Refused
 from cometmq.broker.hosts import OwnAddress
 from cometmq.broker.shared import Shared
 from cometmq.broker.tables.attributes import MESSAGE_TYPE
 from cometmq.errors import CometError
+from cometmq.front.backend import BrokerQueues, Credentials, Limits, Topic, Wanted
+from cometmq.front.refusals import Refused
 from cometmq.net.dispatch import Dispatcher
 from cometmq.net.endpoint import Endpoint
 from cometmq.net.family import Family
@@ -151,9 +151,7 @@ class LocalBackend:
                 continue
             endpoint = (host, int(port) + self.port - self._own.port)
             found.append(
-                BrokerQueues(
-                    queues.broker_name, queues.perm, queues.read_queue_nums, queues.write_queue_nums, endpoint
-                )
+                BrokerQueues(queues.broker_name, queues.perm, queues.read_queue_nums, queues.write_queue_nums, endpoint)
             )
         return found
 
@@ -165,5 +163,3 @@ class LocalBackend:
         if asked and asked != mine:
             raise Refused(pb.BAD_REQUEST, f"broker {asked[:80]!r} is not served here: this is {mine}")
         return mine
-
-

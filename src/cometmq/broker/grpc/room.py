@@ -8,11 +8,11 @@ from typing import Final
 
 from cometmq.auth.access import Access
 from cometmq.broker.config import BrokerConfig
-from cometmq.broker.grpc.backend import Limits
-from cometmq.broker.grpc.call import WANTED
-from cometmq.broker.grpc.front import Front
 from cometmq.broker.grpc.local import Handlers, LocalBackend
 from cometmq.broker.shared import Shared
+from cometmq.front.backend import Limits
+from cometmq.front.call import WANTED
+from cometmq.front.front import Front
 from cometmq.net import self_signed
 from cometmq.net.http2 import Http2Server
 from cometmq.net.inside import Inside

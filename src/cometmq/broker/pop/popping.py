@@ -41,6 +41,7 @@ RETRY_FIRST_SHARE: Final = 0.2
 PRIORITY_FACTOR: Final = "priority.factor"
 FROM_NEWEST: Final = 1
 REVIVED_PER_TURN: Final = 100
+REVIVED_BYTES_PER_TURN: Final = 4 << 20
 REVIVE_AGAIN_MS: Final = 10_000
 FIRST_POP_TIME: Final = "1ST_POP_TIME"
 MOVED: Final = (
@@ -102,6 +103,7 @@ class Popping:
         self._offsets = offsets
         self._store = store
         self._delivered = delivered
+        self._put_bytes = 0  # in all that was put again
         self._log_lost = ThinnedLog(logger, clock)
 
     def pop(self, wish: Wish) -> None:
@@ -296,7 +298,12 @@ class Popping:
             for key, offset, flight in overdue:
                 self.windows.again(key, offset, flight, flight.due_ms)
             return False
-        for key, offset, flight in overdue:
+        until_bytes = self._put_bytes + REVIVED_BYTES_PER_TURN
+        for index, (key, offset, flight) in enumerate(overdue):
+            if self._put_bytes > until_bytes:
+                for late_key, late_offset, late in overdue[index:]:
+                    self.windows.again(late_key, late_offset, late, late.due_ms)
+                return True
             if self.put_again(key, offset, flight.popped_ms):
                 self._done(key, offset)
             else:
@@ -319,6 +326,7 @@ class Popping:
         topic = key.topic if key.topic.startswith(names.RETRY_PREFIX) else retry_topic(key.group, key.topic)
         self._topics.create_in_send_back(topic, 1, PERM_READ_WRITE)
         result = store.put(again(message, topic, popped_ms))
+        self._put_bytes += result.record_bytes
         if result.status == PutStatus.OK:
             self._delivered(topic, 0, result.record_bytes)
         return result.status == PutStatus.OK

@@ -48,6 +48,13 @@ def key_and_value(text: str) -> tuple[str, str]:
     return key.strip(), value
 
 
+def host_and_port(text: str) -> tuple[str, str]:
+    host, colon, port = text.rpartition(":")
+    if not colon or not host or not (port.isascii() and port.isdigit() and int(port) <= 65535):
+        raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT with a port of 0 to 65535")
+    return host.strip("[]"), port
+
+
 def port(text: str) -> int:
     if not (text.isascii() and text.isdigit() and int(text) <= 65535):
         raise argparse.ArgumentTypeError(f"{text!r} is not a port of 0 to 65535")

@@ -116,7 +116,11 @@ class TransactionProducer(Producer[T]):
         await self._end_quietly(transaction, transaction.state)
 
     async def _begin(
-        self, topic: str, value: T, timeout: float | None, message: MessageKeywords  # noqa: ASYNC109
+        self,
+        topic: str,
+        value: T,
+        timeout: float | None,
+        message: MessageKeywords,
     ) -> Transaction[T]:
         self._need_running()
         if any(message.get(name) is not None for name in ("delay", "delay_level", "deliver_at")):

@@ -92,7 +92,7 @@ class Stream:
 
     __slots__ = (
         "id", "headers", "owner", "message", "ended", "answered", "closed", "window", "out", "trailers",
-        "_part", "_part_bytes", "_received", "_credit",
+        "_part", "_part_bytes", "_received", "_credit", "_sent",
     )  # fmt: skip
 
     def __init__(self, stream_id: int, headers: dict[str, str], window: int) -> None:
@@ -110,6 +110,7 @@ class Stream:
         self._part_bytes: int = 0
         self._received: int = RECEIVE_WINDOW
         self._credit: int = 0
+        self._sent: int = 0  # of the first piece of `out`
 
 
 class Session:
@@ -519,14 +520,17 @@ class Session:
         out = stream.out
         while out:
             piece = out[0]
-            size = min(len(piece), self._window, stream.window, self._frame_bytes)
+            start = stream._sent
+            size = min(len(piece) - start, self._window, stream.window, self._frame_bytes)
             if size <= 0:
                 return
-            if size == len(piece):
+            if start + size == len(piece):
                 out.popleft()
+                stream._sent = 0
             else:
-                out[0] = piece[size:]
-                piece = piece[:size]
+                stream._sent = start + size
+            if size < len(piece):
+                piece = piece[start : start + size]
             self._window -= size
             stream.window -= size
             self.pending_bytes -= size
@@ -548,12 +552,20 @@ class Session:
         if stream.out:
             for piece in stream.out:
                 self.pending_bytes -= len(piece)
+            self.pending_bytes += stream._sent
             stream.out = None
+            stream._sent = 0
         if stream._part is not None:
             self.partial_bytes -= len(stream._part)
             stream._part = None
         self._blocked.pop(stream.id, None)
         self.streams.pop(stream.id, None)
+
+    def drop(self) -> None:
+        """Nobody is there any more: nothing is held."""
+        for stream in list(self.streams.values()):
+            self._close(stream)
+        self.out.clear()
 
     def go_away(self, code: int, text: str = "") -> None:
         """With no error first for calls to come; then, or at once with an error, for good."""
