@@ -139,7 +139,7 @@ class Faults:
         child = self._set.brokers[number]
         assert child is not None
         child.send(signal.SIGTERM)
-        assert await asyncio.to_thread(child.process.wait, 30) == 0
+        assert await asyncio.to_thread(child.process.wait, 90) == 0
         self._set.kill(number)
         await self._restart(number)
 

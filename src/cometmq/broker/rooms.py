@@ -79,6 +79,7 @@ class Rooms:
         self.gate = SendGate(store.log, self.replicas.is_replica and not acting)
         if member is not None:
             member.close_sends_with(self.gate.close)
+            self.gate.forwards = member.forwards
         self.families = make_families(shared.config, watch, self.gate, self._drop_evicted)
         self.admin = AdminRoom(
             shared,
@@ -107,6 +108,8 @@ class Rooms:
             self.admin.handlers,
             bound(access_requests.HANDLERS, access),
         )
+        if member is not None:
+            self.handlers = member.handover.wrap(self.handlers)
         self.grpc = GrpcRoom(
             shared,
             Handlers(self.handlers, self.families),

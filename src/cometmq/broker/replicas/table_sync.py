@@ -151,6 +151,22 @@ class TableSync:
         if address is not None and "master" in self._periods:
             self._look()
 
+    async def catch_up(self, limit_s: float) -> None:
+        """What a master that gives the lead away had last: offsets and progress, unless that takes too long."""
+        if self.master is None:
+            return
+        if self._running is not None:
+            self._running.cancel()
+            await asyncio.gather(self._running, return_exceptions=True)
+        try:
+            async with asyncio.timeout(limit_s):
+                await self._ask(self.master, self._some())
+        except TimeoutError:
+            logger.warning("go on without the newest offsets of master=%s", self.master)
+        self._take_over()
+        if self._noting is not None:
+            await self._noting
+
     def arrived(self, topic: str, queue_id: int) -> None:
         """The log has brought a message."""
         known = self._tables.topics.table.get(topic)
