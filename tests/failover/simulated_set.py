@@ -278,10 +278,13 @@ class Node:
 
 
 class World:
-    def __init__(self, seed: int, nodes: int = 3, copies: int = 2, *, all_copies: bool = False) -> None:
+    def __init__(
+        self, seed: int, nodes: int = 3, copies: int = 2, *, all_copies: bool = False, moves: bool = False
+    ) -> None:
         self.chance = random.Random(seed)
         self.copies = copies
         self.all_copies = all_copies
+        self.moves = moves
         self.errands: list[Errand] = []
         self.links: list[Link] = []
         self.store_is_down = False
@@ -333,6 +336,7 @@ class World:
             self.wish: 0.6 * r(),
             self.pass_time: 6 * r() + 2,
             self.change_copies: 0.3 * r() if self.all_copies else 0.0,
+            **({self.take_away: 2 * r() + 0.2, self.bring_back: r() + 0.1} if self.moves else {}),
         }
 
     def note(self) -> None:
@@ -655,6 +659,22 @@ class World:
         self.document, self.version = after, self.version + 1
         self.note()
 
+    def take_away(self) -> None:
+        """An operator moves a copy to another machine, and this one goes."""
+        self._operate(lambda: documents.leaves(self.document, self.chance.choice(list(self.document.members))))
+
+    def bring_back(self) -> None:
+        self._operate(lambda: documents.stays(self.document, self.chance.choice(self.document.leaving or (0,))))
+
+    def _operate(self, change: Callable[[], Document]) -> None:
+        try:
+            after = change()
+        except Refused:
+            return
+        if after != self.document:
+            self.document, self.version = after, self.version + 1
+            self.note()
+
     def change_copies(self) -> None:
         for node in self.nodes:
             node.seen.copies = self.copies
@@ -676,6 +696,8 @@ class World:
         """All is well again: five more messages must be acked, soon. Then one machine is lost for good: five more."""
         self.is_healed = True
         self.unblind()
+        while self.document.leaving:
+            self._operate(lambda: documents.stays(self.document, self.document.leaving[0]))
         self.start_all()
         self.go_on("all was healed")
         for _ in range(END_ROUNDS):

@@ -148,8 +148,10 @@ class SetMember:
         own = Member(self._own.address, self._registration.ha_address, kept.check)
         try:
             number, check = await self.keeper.join(
-                own, kept.id, self.copies, is_empty=self._store.log.max_offset == 0
-            )
+                own, kept.id, self.copies,
+                is_empty=self._store.log.max_offset == 0,
+                newest_epoch=max(self.memory.table.last, kept.joined, kept.sealed, kept.led),
+            )  # fmt: skip
             if (number, check) != (kept.id, kept.check):
                 self.memory.become(number, check)
             if options.in_sync_replicas == 1:
