@@ -92,6 +92,7 @@ class Rooms:
             timer_metrics=self.delayed.timers.metrics,
             parked_pulls=lambda: self.consume.longpoll.count,
             wrong_signatures=lambda: access.checks.wrong_signatures,
+            set_state=lambda: {} if member is None else member.figures(),
         )
         self.replicas.leader_tasks.add(
             self.delayed.delay_rounds, self.pop.rounds, self.transactions.rounds, self.delayed.timer_rounds

@@ -137,8 +137,8 @@ class Keeper:
                 data, version = await self.store.get(self._key)
                 before = None if data is None else documents.decode(data)
                 if before is None:
-                    is_adopted = await self._is_adopted(own.address)
-                    after, found = self._made(member, copies, is_adopted or (is_empty and not number), newest_epoch + 1), 1
+                    may_make = (is_empty and not number) or await self._is_adopted(own.address)
+                    after, found = self._made(member, copies, may_make, newest_epoch + 1), 1
                 else:
                     after, found = self._with(before, member, number, is_empty)
                 if before is not None and after == before:
@@ -163,11 +163,11 @@ class Keeper:
         return documents.created(member, copies, epoch)
 
     def _with(self, before: Document, member: Member, number: int, is_empty: bool) -> tuple[Document, int]:
-        if number:
-            return documents.moved(before, number, member), number
         for known, each in before.members.items():
             if each.check == member.check:
                 return documents.moved(before, known, member), known
+        if number:
+            return documents.moved(before, number, member), number
         if not is_empty:
             raise ConfigError(
                 f"this broker has a log and is not a member of the set {self._name}: start it with an empty store, it "

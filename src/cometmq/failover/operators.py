@@ -100,7 +100,7 @@ class Sets:
             await asyncio.sleep(LOOK_S)
 
     async def elect(self, view: SetView, number: int, limit_s: float) -> Document:
-        """A planned switch. Refused: it may not lead, or it did not come to it in time; then nothing stays asked for."""
+        """A planned switch. Refused: it may not lead, or it took too long; then nothing stays asked for."""
         assert view.document is not None
         before = view.document.epoch
         if view.document.master == number:

@@ -467,6 +467,23 @@ class SetMember:
         name = self._config().broker_name
         return f"set={name} id={self.memory.kept.id} role={self.role} epoch={epoch} inSync={in_sync}"
 
+    def figures(self) -> dict[str, str]:
+        """For the broker's runtime figures."""
+        document = self.keeper.document
+        if document is None:
+            return {"cometmq.setRole": self.role, "cometmq.setStore": self.keeper.store.seen_text() or "not asked yet"}
+        return {
+            "cometmq.setRole": self.role,
+            "cometmq.setEpoch": str(document.epoch),
+            "cometmq.setMaster": str(document.master),
+            "cometmq.setInSync": ",".join(map(str, document.in_sync)),
+            "cometmq.setCopies": str(document.copies),
+            "cometmq.setMembers": ",".join(map(str, sorted(document.members))),
+            "cometmq.setSeals": ",".join(map(str, sorted(document.seals))) or "none",
+            "cometmq.setStore": self.keeper.store.seen_text() or "not asked yet",
+            "cometmq.setForwarded": str(self.handover.forwarded),
+        }
+
     def ha_status(self) -> HaStatus:
         """Request 907."""
         log, leader, document = self._store.log, self.listener.leader, self.keeper.document
