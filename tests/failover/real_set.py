@@ -21,7 +21,11 @@ from typing import Final
 
 from cometmq import Client, Message
 from cometmq.broker.hosts import free_port
+from cometmq.clock import SystemClock
 from cometmq.errors import CometError
+from cometmq.failover.document import Document
+from cometmq.failover.operators import Sets, SetView
+from cometmq.failover.stores import open_store
 from cometmq.store.disk import OsDisk
 from cometmq.store.offline.dump import dump
 from cometmq.store.offline.log_files import LogFiles
@@ -67,7 +71,8 @@ class RealSet:
         home.mkdir(parents=True, exist_ok=True)
         self.name_server = f"127.0.0.1:{free_ports(1)[0]}"
         kept = f"kvConfigPath={home}/kv"
-        self._names = Child(home, "names", "nameserver", "--listen", self.name_server, "--set", kept)
+        controller = ("--controller", etcd.address)
+        self._names = Child(home, "names", "nameserver", "--listen", self.name_server, "--set", kept, *controller)
         self._names.ready()
         self._settings = settings
         self.ports = _ports_apart(count)
@@ -109,6 +114,22 @@ class RealSet:
         assert child is not None
         child.send(what)
 
+    def document(self) -> Document:
+        """As the store has it now."""
+        view = asyncio.run(self._view())
+        assert view.document is not None
+        return view.document
+
+    def alive(self) -> set[int]:
+        return set(asyncio.run(self._view()).alive)
+
+    async def _view(self) -> SetView:
+        store = open_store(self.etcd.address, SystemClock())
+        try:
+            return await Sets(store, SystemClock()).find("a")
+        finally:
+            await store.stop()
+
     def number_at(self, address: str) -> int:
         return self.ports.index(int(address.rpartition(":")[2]))
 
@@ -129,6 +150,13 @@ class RealSet:
             for each in found
             if each["topic"] == TOPIC
         ]
+
+
+def wait_for(holds: Callable[[], bool], limit_s: float = 30.0) -> None:
+    end_s = time.monotonic() + limit_s
+    while not holds():
+        assert time.monotonic() < end_s, f"not so within {limit_s:g} s"
+        time.sleep(0.05)
 
 
 def _ports_apart(count: int) -> list[int]:

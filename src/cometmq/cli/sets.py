@@ -477,8 +477,8 @@ async def _waiting(admin: Admin, name: str, master: str) -> str:
             delayed += max(0, int(end) - int(done))
     for count, what in (
         (delayed, "delayed messages"),
-        (int(figures.get("timerReadBehind", "0") or 0), "timer messages to read"),
-        (int(figures.get("cometmq.waitingTimers", "0") or 0), "timer messages"),
+        (int(figures.get("timerOffsetBehind", "0") or 0), "timer messages to read"),
+        (int(figures.get("timerCongestNum", "0") or 0), "timer messages"),
         (int(figures.get("cometmq.openHalves", "0") or 0), "open transactions"),
     ):
         if count > 0:

@@ -10,7 +10,7 @@ begin with `cometmq.` are our own:
     cometmq.flushBehindBytes             what remainHowManyDataToFlush says, exactly
     cometmq.parkedPulls                  pulls that wait for messages
     cometmq.setRole, setEpoch, setInSync, setSeals    of a member of a set that elects its master
-    cometmq.setStore                     what it sees of each node of etcd: "host:2379 ok; host:2379 refused since 17..."
+    cometmq.setStore                     what it sees of each node of etcd: "h:2379 ok; h:2379 refused since 17..."
     cometmq.memoryBytes                  memory of the process without pages of files; not there if the system says none
 """
 

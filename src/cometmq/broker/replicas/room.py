@@ -68,8 +68,13 @@ class ReplicaRoom:
                 self.leader_tasks, port, Handover(clock, self.client), take_id,
             )  # fmt: skip
         tables.subscribe(self.registration.announce)
-        context = ReplicaContext(shared.own, store, tables.delays, self.registration, self.group)
+        context = ReplicaContext(
+            shared.own, store, tables.delays, self.registration, self.group, self._epochs, config
+        )
         self.handlers = bound(requests.HANDLERS, context)
+
+    def _epochs(self) -> tuple[int, list[tuple[int, int]]] | None:
+        return None if self.member is None else self.member.epochs()
 
     async def start(self, host: str, port: int) -> None:
         """The log side: StoreError if the port is taken."""

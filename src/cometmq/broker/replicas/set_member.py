@@ -484,6 +484,10 @@ class SetMember:
             "cometmq.setForwarded": str(self.handover.forwarded),
         }
 
+    def epochs(self) -> tuple[int, list[tuple[int, int]]]:
+        """Own id, and which master wrote which part of the log."""
+        return self.memory.kept.id, list(self.memory.table.entries)
+
     def ha_status(self) -> HaStatus:
         """Request 907."""
         log, leader, document = self._store.log, self.listener.leader, self.keeper.document
