@@ -59,6 +59,8 @@ class Child:
         self.process.send_signal(number)
 
     def kill(self) -> None:
+        if self._log.closed:
+            return
         self.process.kill()
         self.process.communicate()
         self._log.close()

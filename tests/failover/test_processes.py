@@ -79,7 +79,7 @@ class Faults:
             "no etcd": self.no_etcd,
         }
 
-    async def run(self, load: Load, client: Client, count: int) -> None:
+    async def run(self, load: Load, count: int) -> None:
         kinds: list[str] = []
         for _ in range(count):
             if not kinds:
@@ -190,7 +190,7 @@ def test_faults_lose_move_and_reorder_nothing(tmp_path: Path, etcd: Etcd) -> Non
     faults = Faults(a_set, SEED)
 
     async def run(load: Load, client: Client) -> None:
-        await faults.run(load, client, FAULTS)
+        await faults.run(load, FAULTS)
 
     try:
         load = asyncio.run(with_load(a_set, run))
