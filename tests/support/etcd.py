@@ -32,11 +32,12 @@ def free_ports(count: int) -> list[int]:
 class Etcd:
     """A cluster of `count` nodes with its data below `home`."""
 
-    def __init__(self, home: Path, count: int = 1, *options: str) -> None:
+    def __init__(self, home: Path, count: int = 1, *options: str, host: str = "127.0.0.1") -> None:
         if shutil.which("etcd") is None:
             unavailable("etcd", "no etcd on the path (Debian: etcd-server)")
         ports = free_ports(2 * count)
         self.home = home
+        self.host = host
         self.ports = ports[:count]
         self._peers = ports[count:]
         self._options = options
@@ -47,12 +48,12 @@ class Etcd:
 
     @property
     def address(self) -> str:
-        return "etcd://" + ",".join(f"127.0.0.1:{port}" for port in self.ports)
+        return "etcd://" + ",".join(f"{self.host}:{port}" for port in self.ports)
 
     def start(self, number: int) -> None:
         directory = self.home / f"etcd{number}"
         directory.mkdir(parents=True, exist_ok=True)
-        client, peer = f"http://127.0.0.1:{self.ports[number]}", f"http://127.0.0.1:{self._peers[number]}"
+        client, peer = f"http://{self.host}:{self.ports[number]}", f"http://127.0.0.1:{self._peers[number]}"
         cluster = ",".join(f"e{each}=http://127.0.0.1:{port}" for each, port in enumerate(self._peers))
         with (directory / "log").open("ab") as log:
             self.children[number] = subprocess.Popen(
@@ -77,7 +78,7 @@ class Etcd:
 
     def _is_healthy(self, number: int) -> bool:
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.ports[number]}/health", timeout=1) as answer:
+            with urllib.request.urlopen(f"http://{self.host}:{self.ports[number]}/health", timeout=1) as answer:
                 return b'"true"' in answer.read()
         except (urllib.error.URLError, OSError):
             return False
@@ -88,7 +89,7 @@ class Etcd:
             if self.children[number] is None:
                 continue
             with contextlib.suppress(OSError):
-                url = f"http://127.0.0.1:{port}/metrics"
+                url = f"http://{self.host}:{port}/metrics"
                 with urllib.request.urlopen(url, timeout=1) as answer:
                     if b"\netcd_server_is_leader 1" in answer.read():
                         return number

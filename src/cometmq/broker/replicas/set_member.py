@@ -171,7 +171,9 @@ class SetMember:
 
     async def stop(self) -> None:
         """A master hands over first, if there is somebody who can take over now."""
-        if self.role == "master" and await self._hand_over():
+        if self.role == "master":
+            await self._hand_over()
+        if self.handover.takes:
             await self.handover.quiet(self._config().handover_forward_ms / 1000)
         self.handover.stop()
         if self._yielding is not None:
@@ -190,14 +192,14 @@ class SetMember:
         await self.listener.stop()
         self._port.close()
 
-    async def _hand_over(self) -> bool:
+    async def _hand_over(self) -> None:
         keeper, document = self.keeper, self.keeper.document
         if document is None or document.master != self.memory.kept.id:
-            return False
+            return
         heir = members.successor(document, self.memory.kept.id, self.seen())
         if not heir:
             logger.warning("stop as master without a successor inSync=%s", list(document.in_sync))
-            return False
+            return
         epoch = document.epoch
         try:
             await keeper.ask(documents.wished(document, heir), keeper.version)
@@ -205,11 +207,10 @@ class SetMember:
             for _ in range(round(HAND_OVER_S / HAND_OVER_LOOK_S)):
                 if keeper.document is not None and keeper.document.epoch > epoch:
                     logger.info("handed over to member=%d epoch=%d", keeper.document.master, keeper.document.epoch)
-                    return True
+                    return
                 await asyncio.sleep(HAND_OVER_LOOK_S)
         except (StoreUnknown, documents.Refused) as error:
             logger.warning("fail to hand over cause=%s", error)
-        return False
 
     # Giving the lead to the member that is wished for
 
