@@ -142,6 +142,18 @@ class RealSet:
         assert view.document is not None
         return view.document
 
+    def elect(self, number: int) -> None:
+        """A planned switch."""
+        asyncio.run(self._elect(number))
+
+    async def _elect(self, number: int) -> None:
+        store = open_store(self.etcd.address, SystemClock())
+        try:
+            sets = Sets(store, SystemClock())
+            await sets.elect(await sets.find("a"), number, 10.0)
+        finally:
+            await store.stop()
+
     def alive(self) -> set[int]:
         return set(asyncio.run(self._view()).alive)
 
