@@ -14,6 +14,7 @@ import pytest
 from tests.compat.harness.shell import JavaShell
 from tests.failover.java_load import JavaLoad, with_java_load
 from tests.failover.real_set import Judged, Load, RealSet
+from tests.failover.rocketmq_set import RocketMqSet
 from tests.failover.test_processes import Faults, document_of, healthy, percentile
 from tests.support import length
 from tests.support.etcd import Etcd
@@ -118,3 +119,37 @@ def test_faults_under_java_clients_lose_move_and_reorder_nothing(java55: JavaShe
         middle, worst = (percentile(gaps, part) * 1000 for part in (0.5, 0.99))
         print(f"  {kind}: n={len(gaps)} p50={middle:.0f} ms p99={worst:.0f} ms")
     judge(a_set, load, master_of(etcd, a_set))
+
+
+@pytest.mark.long
+@pytest.mark.mission("FO-07")
+def test_unavailability_beside_that_of_rocketmq_with_its_controller(
+    java55: JavaShell, etcd: Etcd, a_set: RealSet, tmp_path: Path
+) -> None:
+    """The same program for both, in one run: kill, freeze, planned switch. Two copies before an ack at both."""
+    rounds = length.count("COMETMQ_SET_ANCHOR", 1, 1, 5)
+    ours = Faults(a_set, SEED)
+    theirs: dict[str, list[float]] = {}
+
+    async def run_ours(load: Load) -> None:
+        await ours.run(load, rounds, ["kill", "freeze", "planned"])
+
+    load = asyncio.run(with_java_load(java55, a_set.name_server, run_ours, poll_ms=100, retries=0))
+    judge(a_set, load, master_of(etcd, a_set))
+    other = RocketMqSet(tmp_path / "rocketmq")
+
+    async def run_theirs(load: Load) -> None:
+        for kind, act in (("kill", other.kill), ("freeze", other.freeze), ("planned", other.planned)) * rounds:
+            assert await other.healthy(load), f"RocketMQ's set was not healthy before {kind}"
+            began_s = time.monotonic()
+            await act(load)
+            theirs.setdefault(kind, []).append(load.gap_after(began_s, time.monotonic()))
+
+    try:
+        asyncio.run(with_java_load(java55, other.name_server, run_theirs, poll_ms=100, retries=0))
+    finally:
+        other.stop()
+    for kind, gaps in theirs.items():
+        mine, its = percentile(ours.gaps[kind], 0.5) * 1000, percentile(gaps, 0.5) * 1000
+        print(f"  {kind}: ours {mine:.0f} ms, RocketMQ's {its:.0f} ms, ratio {its / max(1.0, mine):.1f}")
+    assert set(theirs) == set(ours.gaps)

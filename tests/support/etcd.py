@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -12,6 +13,7 @@ import time
 import urllib.error
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 from tests.support.require import unavailable
 
@@ -94,6 +96,23 @@ class Etcd:
                     if b"\netcd_server_is_leader 1" in answer.read():
                         return number
         return 0
+
+    def compact(self) -> None:
+        """Forget all that was before the present."""
+        revision = self._post("/v3/kv/range", {"key": "AA=="})["header"]["revision"]
+        self._post("/v3/kv/compaction", {"revision": revision, "physical": True})
+
+    def _post(self, path: str, body: dict[str, object]) -> dict[str, Any]:
+        request = urllib.request.Request(f"http://{self.host}:{self.ports[0]}{path}", json.dumps(body).encode())
+        with urllib.request.urlopen(request, timeout=5) as answer:
+            found: dict[str, Any] = json.loads(answer.read())
+            return found
+
+    def requests(self) -> int:
+        """How many calls the first node has served."""
+        with urllib.request.urlopen(f"http://{self.host}:{self.ports[0]}/metrics", timeout=5) as answer:
+            lines = answer.read().decode().splitlines()
+        return int(sum(float(line.split()[-1]) for line in lines if line.startswith("grpc_server_handled_total")))
 
     def kill(self, number: int) -> None:
         child, self.children[number] = self.children[number], None

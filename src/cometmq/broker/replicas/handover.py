@@ -22,6 +22,7 @@ from collections.abc import Awaitable, Mapping
 from functools import partial
 from typing import Final
 
+from cometmq.auth.signature import SIGNED_WITH
 from cometmq.broker.entry import Served
 from cometmq.clock import Clock, Timer
 from cometmq.errors import CallError, CallTimeout, CometError, ConnectFailed, WireError
@@ -270,8 +271,9 @@ class Handover:
 
 
 def _copy(request: Command) -> Command:
-    """As its client sent it: the version says what it understands."""
-    copy = new_request(request.code, dict(request.ext), request.body, form=request.form, language=request.language)
+    """As its client sent it, without its signature: this broker signs. The version says what the client understands."""
+    ext = {name: value for name, value in request.ext.items() if name not in SIGNED_WITH}
+    copy = new_request(request.code, ext, request.body, form=request.form, language=request.language)
     copy.version = request.version
     return copy
 

@@ -11,7 +11,7 @@ OPTIONS = SimpleNamespace(segment_bytes=1 << 20, slave_timeout_ms=3000, ha_frame
 
 def a_leader() -> Leader:
     log = SimpleNamespace(max_offset=100, flushed_offset=100, min_offset=0)
-    return Leader(1, 1, EpochTable([(1, 0)]), log, OPTIONS)  # type: ignore[arg-type]
+    return Leader(1, 1, EpochTable([(1, 0)]), log, OPTIONS)
 
 
 def test_a_replica_that_reports_counts_though_an_older_connection_of_it_said_hello_last() -> None:
