@@ -212,6 +212,10 @@ class Load:
     errors: list[str] = field(default_factory=list)
     unknown: int = 0
 
+    def goes_on_since(self, began_s: float) -> bool:
+        """20 messages were acked after this: what another process says comes later than it was."""
+        return len(self.acked) >= 20 and self.acked[-20][0] > began_s
+
     def gap_after(self, began_s: float, ended_s: float) -> float:
         """The longest time without any ack, in seconds, that ended in this span."""
         times = [at for at, *_ in self.acked]

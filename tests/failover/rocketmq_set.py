@@ -103,8 +103,6 @@ class RocketMqSet:
 
 async def acks(load: Load) -> None:
     """Until 20 more are there, or it takes too long to wait for."""
-    wanted = len(load.acked) + 20
-    end_s = time.monotonic() + HEALTHY_S
-    while len(load.acked) < wanted and time.monotonic() < end_s:  # noqa: ASYNC110 - from another process
+    began_s = time.monotonic()
+    while not load.goes_on_since(began_s) and time.monotonic() < began_s + HEALTHY_S:  # noqa: ASYNC110
         await asyncio.sleep(0.01)
-

@@ -43,11 +43,10 @@ async def _grow(options: argparse.Namespace) -> None:
     async with administration(options) as admin:
         topic = await admin.describe_topic(options.topic)
         await _check(admin, options, topic, wanted)
-        present = {on.broker: on for on in topic.brokers}
-        opened = [name for name in wanted if name in present and "w" in present[name].permissions]
-        new = [name for name in wanted if name not in opened]
         queues = options.queues or max((on.write_queues for on in topic.brokers), default=8)
         groups = await _groups(admin, options.topic)
+        before = {on.broker: on.permissions for on in topic.brokers}
+        new = [name for name in wanted if "w" not in before.get(name, "")]
         output.note(f"1  make {topic.name} with {queues} queues and permission r at {output.joined(new) or 'no set'}")
         output.note(f"2  commit offset 0 there for {len(groups)} groups: {output.joined(sorted(groups)) or 'none'}")
         output.note(f"3  wait {options.routes:g} s until clients have seen the new queues")
@@ -55,19 +54,33 @@ async def _grow(options: argparse.Namespace) -> None:
         if not options.yes:
             output.note("nothing was changed: add --yes to do it")
             return
-        for name in new:
-            if name not in present:
-                await admin.create_topic(topic.name, queues=queues, permissions="r", broker=name)
-        if new:
-            await _routed(admin, topic.name, new)
-            committed = await _begin(admin, topic.name, new)
-            await asyncio.sleep(options.routes)
-            committed |= await _begin(admin, topic.name, new)
-            for name in new:
-                await admin.alter_topic(topic.name, permissions="rw", broker=name)
+        begun = await _grow_on(admin, topic.name, wanted, queues, options.routes)
+    output.record(options.output, {"topic": topic.name, "new": new, "queues": queues, "offsets": begun * queues})
+
+
+async def _grow_on(admin: Admin, topic: str, wanted: list[str], queues: int, routes_s: float) -> int:
+    """Step by step (failover/growth.py). How many groups began at how many sets."""
+    from cometmq.failover import growth
+
+    begun: set[tuple[str, str]] = set()
+    has_waited = False
+    while True:
+        permissions = {on.broker: on.permissions for on in (await admin.describe_topic(topic)).brokers}
+        groups = await _groups(admin, topic)
+        step = growth.next_step(wanted, permissions, groups, begun, has_waited=has_waited)
+        if isinstance(step, growth.Make):
+            await admin.create_topic(topic, queues=queues, permissions="r", broker=step.name)
+            await _routed(admin, topic, step.name)
+        elif isinstance(step, growth.Begin):
+            await _begin(admin, topic, step.group, step.name)
+            begun.add((step.group, step.name))
+        elif isinstance(step, growth.Wait):
+            await asyncio.sleep(routes_s)
+            has_waited = True
+        elif isinstance(step, growth.Open):
+            await admin.alter_topic(topic, permissions="rw", broker=step.name)
         else:
-            committed = set()
-    output.record(options.output, {"topic": topic.name, "new": new, "queues": queues, "offsets": len(committed)})
+            return len(begun)
 
 
 async def _check(admin: Admin, options: argparse.Namespace, topic: Topic, wanted: list[str]) -> None:
@@ -90,31 +103,26 @@ async def _groups(admin: Admin, topic: str) -> set[str]:
     return {group for group in await admin.topic_groups(topic) if not group.startswith(RETRY_PREFIX)}
 
 
-async def _routed(admin: Admin, topic: str, names: list[str]) -> None:
+async def _routed(admin: Admin, topic: str, name: str) -> None:
     """Until name servers show the new queues."""
     while True:
         route = await admin.topic_route(topic)
-        if set(names) <= {queues.broker_name for queues in route.queue_datas}:
+        if name in {queues.broker_name for queues in route.queue_datas}:
             return
         await asyncio.sleep(0.1)
 
 
-async def _begin(admin: Admin, topic: str, names: list[str]) -> set[tuple[str, str, int]]:
-    """Offset 0 for every group that has none there, also where a broker says 0 without having it. Who got it where."""
-    done: set[tuple[str, str, int]] = set()
-    for group in sorted(await _groups(admin, topic)):
-        known = await admin.describe_group(group)
-        for name in names:
-            if name not in known.brokers:
-                await admin.create_group(
-                    group, broker=name, retries_max=known.retries_max, ordered=known.ordered,
-                    broadcast_allowed=known.broadcast_allowed, enabled=known.enabled, attributes=known.attributes,
-                )  # fmt: skip
-        for queue, offset in (await admin.committed_offsets(group, topic)).items():
-            if queue.broker_name in names and offset <= 0:
-                await admin.commit_offset(group, queue, 0)
-                done.add((group, queue.broker_name, queue.queue_id))
-    return done
+async def _begin(admin: Admin, topic: str, group: str, name: str) -> None:
+    """Offset 0 where the group has none; also where a broker says 0 without having it."""
+    known = await admin.describe_group(group)
+    if name not in known.brokers:
+        await admin.create_group(
+            group, broker=name, retries_max=known.retries_max, ordered=known.ordered,
+            broadcast_allowed=known.broadcast_allowed, enabled=known.enabled, attributes=known.attributes,
+        )  # fmt: skip
+    for queue, offset in (await admin.committed_offsets(group, topic)).items():
+        if queue.broker_name == name and offset <= 0:
+            await admin.commit_offset(group, queue, 0)
 
 
 VERBS: Final = (
