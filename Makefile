@@ -12,7 +12,7 @@ COMPILED := $(OVERLAY)/.ready
 # Directories too: deleting a module changes nothing else.
 SOURCES := $(shell find src -name '*.py' -o -type d ! -name __pycache__ ! -name '*.egg-info')
 CODE := setup.py $(wildcard src tests scripts benchmarks examples)
-SOAK_TESTS := $(wildcard tests/fuzz tests/crash tests/attack tests/client/test_faults.py)
+SOAK_TESTS := $(wildcard tests/fuzz tests/crash tests/attack tests/client/test_faults.py tests/failover)
 # No test of these starts a process or waits for a clock.
 QUICK_TESTS := tests/wire tests/broker/sql tests/broker/admin tests/broker/produce tests/test_docs.py tests/test_layout.py tests/test_journey.py
 RUN ?= up --hello

@@ -119,6 +119,8 @@ EFFECTS: Final[dict[str, str]] = {
     "syncBrokerMemberGroupPeriod": "how often brokers of one name ask the name server about each other",
     "enableControllerMode": "a member of a set that elects its master; needs `controllerStore`: see failover.md",
     "controllerStore": "where the document of the set is: `etcd://host:2379,...[/prefix][?user=&password-file=&ca=&cert=&key=]`",
+    "handoverForwardMs": "a master that gives the lead away forwards requests for so long; one that stops ends "
+    "earlier, when none has come for 2 s",
     "controllerSilenceMs": "a replica that hears nothing of its master for so long suspects it",
     "controllerSessionMs": "a broker that does not reach the store for so long is not listed as alive",
     "haMaxTimeSlaveNotCatchup": "a member that has not been at the end of the log for so long leaves the in-sync set",

@@ -80,6 +80,9 @@ class NameServerConfig(ServerConfig):
 
     auth_config_path: str = setting("authConfigPath", "", NEVER)
 
+    # For mqadmin: sets that elect their masters (docs/failover.md)
+    controller_store: str = setting("controllerStore", "", NEVER)
+
     kv_config_path: str = setting("kvConfigPath", "", NEVER)
     config_store_path: str = setting("configStorePath", "", NEVER)
     rocketmq_home: str = setting("rocketmqHome", "", NEVER)

@@ -1,5 +1,8 @@
 """Checks `cometmq topic` against a real cluster of two brokers."""
 
+import pytest
+
+from cometmq.sync import Client as SyncClient
 from cometmq.testing import SyncCluster
 from tests.cli.conftest import Comet
 
@@ -106,3 +109,43 @@ def test_names_that_cannot_be_and_topics_that_are_not_there_are_one_line(comet: 
     nowhere = comet("topic", "create", "TopicNowhere", "--broker", "broker-z")
     assert nowhere.code == 6
     assert "broker-a" in nowhere.err
+
+
+@pytest.mark.mission("FO-10")
+def test_a_topic_grows_and_no_group_skips_what_comes_to_its_new_queues(comet: Comet, cluster: SyncCluster) -> None:
+    grow = ("topic", "grow", "TopicSpread", "--sets", "broker-b", "--routes", "50ms", "-o", "json")
+    comet.good("topic", "create", "TopicSpread", "--queues", "2", "--broker", "broker-a")
+    comet.good("send", "TopicSpread", "one")
+    comet.good("group", "create", "grown", "--broker", "broker-a")
+    with SyncClient(cluster.namesrv) as client, client.admin() as admin:
+        for queue in admin.topic_queues("TopicSpread"):
+            admin.commit_offset("grown", queue, 1)
+    planned = comet.good(*grow)
+    assert "nothing was changed" in planned.err
+    assert comet.good("topic", "describe", "TopicSpread", "-o", "json").json["brokers"] == ["broker-a"]
+    grown = comet.good(*grow, "--yes").json
+    assert (grown["new"], grown["queues"], grown["offsets"]) == (["broker-b"], 2, 2)
+    on = comet.good("topic", "describe", "TopicSpread", "-o", "json").json["on"]
+    assert [(one["broker"], one["permissions"]) for one in on] == [("broker-a", "rw"), ("broker-b", "rw")]
+    lags = comet.good("group", "lag", "grown", "-o", "json").json["queues"]
+    assert sorted((lag["broker"], lag["committed"]) for lag in lags) == [
+        ("broker-a", 1), ("broker-a", 1), ("broker-b", 0), ("broker-b", 0)
+    ]  # fmt: skip
+    assert comet.good(*grow, "--yes").json["new"] == []
+
+
+@pytest.mark.mission("FO-10")
+def test_growing_goes_on_where_it_was_interrupted(comet: Comet) -> None:
+    comet.good("topic", "create", "TopicHalfGrown", "--queues", "2", "--broker", "broker-a")
+    comet.good("topic", "create", "TopicHalfGrown", "--queues", "2", "--broker", "broker-b", "--permissions", "r")
+    grow = ("topic", "grow", "TopicHalfGrown", "--sets", "broker-b", "--routes", "50ms", "--yes", "-o", "json")
+    assert comet.good(*grow).json["new"] == ["broker-b"]
+    assert comet.good("topic", "describe", "TopicHalfGrown", "-o", "json").json["permissions"] == "rw"
+
+
+def test_an_ordered_topic_does_not_grow_unless_it_is_said_what_breaks(comet: Comet) -> None:
+    comet.good("topic", "create", "TopicOrderedGrown", "--kind", "FIFO", "--broker", "broker-a")
+    refused = comet("topic", "grow", "TopicOrderedGrown", "--sets", "broker-b", "--yes")
+    assert refused.code == 7
+    assert "--breaks-key-order" in refused.err
+    assert comet("topic", "grow", "TopicOrderedGrown", "--sets", "broker-x").code == 6

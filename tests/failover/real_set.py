@@ -12,7 +12,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -21,13 +21,18 @@ from typing import Final
 
 from cometmq import Client, Message
 from cometmq.broker.hosts import free_port
+from cometmq.clock import SystemClock
 from cometmq.errors import CometError
+from cometmq.failover.document import Document
+from cometmq.failover.operators import Sets, SetView
+from cometmq.failover.stores import open_store
 from cometmq.store.disk import OsDisk
 from cometmq.store.offline.dump import dump
 from cometmq.store.offline.log_files import LogFiles
 from cometmq.wire.bodies import MessageQueue
 from tests.broker.processes import command_line
 from tests.support.etcd import Etcd, free_ports
+from tests.support.namespaces import Network
 
 TOPIC: Final = "Ordered"
 WORKERS: Final = 4
@@ -37,11 +42,12 @@ START_S: Final = 60
 class Child:
     """One of our servers; `line` is what it said when it was ready."""
 
-    def __init__(self, home: Path, name: str, *arguments: str) -> None:
+    def __init__(self, home: Path, name: str, *arguments: str, where: Sequence[str] = ()) -> None:
+        """`where`: the command before it, that runs it on another machine."""
         self.name = name
         self._log = (home / f"{name}.log").open("ab")
         self.process = subprocess.Popen(
-            command_line(*arguments), stdout=subprocess.PIPE, stderr=self._log, text=True,
+            [*where, *command_line(*arguments)], stdout=subprocess.PIPE, stderr=self._log, text=True,
             env={**os.environ, "HOME": str(home)},
         )  # fmt: skip
         self.line = ""
@@ -55,19 +61,28 @@ class Child:
         self.process.send_signal(number)
 
     def kill(self) -> None:
+        if self._log.closed:
+            return
         self.process.kill()
         self.process.communicate()
         self._log.close()
 
 
 class RealSet:
-    def __init__(self, home: Path, etcd: Etcd, count: int = 3, **settings: object) -> None:
+    """`network`: each broker is on a machine of its own."""
+
+    def __init__(
+        self, home: Path, etcd: Etcd, count: int = 3, *, network: Network | None = None, **settings: object
+    ) -> None:
+        self.network = network
         self.home = home
         self.etcd = etcd
         home.mkdir(parents=True, exist_ok=True)
-        self.name_server = f"127.0.0.1:{free_ports(1)[0]}"
+        host = "127.0.0.1" if network is None else network.clients
+        self.name_server = f"{host}:{free_ports(1)[0]}"
         kept = f"kvConfigPath={home}/kv"
-        self._names = Child(home, "names", "nameserver", "--listen", self.name_server, "--set", kept)
+        controller = ("--controller", etcd.address)
+        self._names = Child(home, "names", "nameserver", "--listen", self.name_server, "--set", kept, *controller)
         self._names.ready()
         self._settings = settings
         self.ports = _ports_apart(count)
@@ -76,7 +91,17 @@ class RealSet:
             self.start(number)
             self.ready(number)
 
+    def add(self) -> int:
+        """One more broker of the set, on a machine of its own; its number."""
+        self.ports.append(_ports_apart(1, self.ports)[0])
+        self.brokers.append(None)
+        self.start(len(self.brokers) - 1)
+        self.ready(len(self.brokers) - 1)
+        return len(self.brokers) - 1
+
     def start(self, number: int) -> None:
+        network = self.network
+        place = {} if network is None else {"bindAddress": "0.0.0.0", "brokerIP1": network.address(number)}
         settings = {
             "storePathRootDir": self.home / f"store{number}",
             "listenPort": self.ports[number],
@@ -89,10 +114,12 @@ class RealSet:
             "maxIndexNum": 4_000,
             "maxHashSlotNum": 1_000,
             "defaultTopicQueueNums": WORKERS,
+            **place,
             **self._settings,
         }
+        where = () if network is None else network.command(number)
         texts = [f"--set={key}={value}" for key, value in settings.items()]
-        self.brokers[number] = Child(self.home, f"broker{number}", "broker", *texts)
+        self.brokers[number] = Child(self.home, f"broker{number}", "broker", *texts, where=where)
 
     def ready(self, number: int) -> None:
         child = self.brokers[number]
@@ -108,6 +135,34 @@ class RealSet:
         child = self.brokers[number]
         assert child is not None
         child.send(what)
+
+    def document(self) -> Document:
+        """As the store has it now."""
+        view = asyncio.run(self._view())
+        assert view.document is not None
+        return view.document
+
+    def elect(self, number: int) -> None:
+        """A planned switch."""
+        asyncio.run(self._elect(number))
+
+    async def _elect(self, number: int) -> None:
+        store = open_store(self.etcd.address, SystemClock())
+        try:
+            sets = Sets(store, SystemClock())
+            await sets.elect(await sets.find("a"), number, 10.0)
+        finally:
+            await store.stop()
+
+    def alive(self) -> set[int]:
+        return set(asyncio.run(self._view()).alive)
+
+    async def _view(self) -> SetView:
+        store = open_store(self.etcd.address, SystemClock())
+        try:
+            return await Sets(store, SystemClock()).find("a")
+        finally:
+            await store.stop()
 
     def number_at(self, address: str) -> int:
         return self.ports.index(int(address.rpartition(":")[2]))
@@ -131,11 +186,18 @@ class RealSet:
         ]
 
 
-def _ports_apart(count: int) -> list[int]:
+def wait_for(holds: Callable[[], bool], limit_s: float = 30.0) -> None:
+    end_s = time.monotonic() + limit_s
+    while not holds():
+        assert time.monotonic() < end_s, f"not so within {limit_s:g} s"
+        time.sleep(0.05)
+
+
+def _ports_apart(count: int, taken: Sequence[int] = ()) -> list[int]:
     ports: list[int] = []
     while len(ports) < count:
         port = free_port()
-        if all(abs(port - other) > 4 for other in ports):
+        if all(abs(port - other) > 4 for other in (*ports, *taken)):
             ports.append(port)
     return ports
 
@@ -149,6 +211,10 @@ class Load:
     changed: list[str] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     unknown: int = 0
+
+    def goes_on_since(self, began_s: float) -> bool:
+        """20 messages were acked after this: what another process says comes later than it was."""
+        return len(self.acked) >= 20 and self.acked[-20][0] > began_s
 
     def gap_after(self, began_s: float, ended_s: float) -> float:
         """The longest time without any ack, in seconds, that ended in this span."""

@@ -278,10 +278,16 @@ class Node:
 
 
 class World:
-    def __init__(self, seed: int, nodes: int = 3, copies: int = 2, *, all_copies: bool = False) -> None:
+    def __init__(
+        self, seed: int, nodes: int = 3, copies: int = 2, *, all_copies: bool = False, moves: bool = False,
+        bold: bool = False,
+    ) -> None:  # fmt: skip
         self.chance = random.Random(seed)
         self.copies = copies
         self.all_copies = all_copies
+        self.moves = moves
+        # Masters store what they cannot ack, and every third epoch has no message of its own.
+        self.bold = bold
         self.errands: list[Errand] = []
         self.links: list[Link] = []
         self.store_is_down = False
@@ -307,6 +313,8 @@ class World:
         self.note()
         self.nodes = [Node(self, number) for number in range(1, nodes + 1)]
         weights = self._weights()
+        if self.bold:
+            weights |= {self.kill: 2.0, self.start: 3.0, self.storm: 3.0, self.suspect: 4.0, self.cut_power: 0.0}
         self.kinds: list[Callable[[], None]] = list(weights)
         self.weights = list(weights.values())
 
@@ -333,6 +341,7 @@ class World:
             self.wish: 0.6 * r(),
             self.pass_time: 6 * r() + 2,
             self.change_copies: 0.3 * r() if self.all_copies else 0.0,
+            **({self.take_away: 2 * r() + 0.2, self.bring_back: r() + 0.1} if self.moves else {}),
         }
 
     def note(self) -> None:
@@ -356,8 +365,10 @@ class World:
         node = self.chance.choice(leaders)
         leader = node.leader
         assert leader is not None
+        if self.bold and leader.epoch % 3 == 0:
+            return
         for _ in range(self.chance.choice((1, 1, 3))):
-            if node.log.is_full or (leader.shortage(1) and self.chance.random() < 0.8):
+            if node.log.is_full or (leader.shortage(1) and self.chance.random() < (0.1 if self.bold else 0.8)):
                 return
             self.sent += 1
             end = node.log.append(self.sent)
@@ -655,6 +666,22 @@ class World:
         self.document, self.version = after, self.version + 1
         self.note()
 
+    def take_away(self) -> None:
+        """An operator moves a copy to another machine, and this one goes."""
+        self._operate(lambda: documents.leaves(self.document, self.chance.choice(list(self.document.members))))
+
+    def bring_back(self) -> None:
+        self._operate(lambda: documents.stays(self.document, self.chance.choice(self.document.leaving or (0,))))
+
+    def _operate(self, change: Callable[[], Document]) -> None:
+        try:
+            after = change()
+        except Refused:
+            return
+        if after != self.document:
+            self.document, self.version = after, self.version + 1
+            self.note()
+
     def change_copies(self) -> None:
         for node in self.nodes:
             node.seen.copies = self.copies
@@ -676,6 +703,8 @@ class World:
         """All is well again: five more messages must be acked, soon. Then one machine is lost for good: five more."""
         self.is_healed = True
         self.unblind()
+        while self.document.leaving:
+            self._operate(lambda: documents.stays(self.document, self.document.leaving[0]))
         self.start_all()
         self.go_on("all was healed")
         for _ in range(END_ROUNDS):

@@ -9,7 +9,7 @@ import os
 import random
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -77,13 +77,15 @@ class Faults:
             "kill etcd's leader": self.kill_etcd_leader,
             "freeze etcd": self.freeze_etcd,
             "no etcd": self.no_etcd,
+            "compact etcd": self.compact_etcd,
         }
 
-    async def run(self, load: Load, client: Client, count: int) -> None:
+    async def run(self, load: Load, count: int, only: Sequence[str] = ()) -> None:
+        """`count` faults; with `only`, so many of each of these kinds."""
         kinds: list[str] = []
-        for _ in range(count):
+        for _ in range(count * len(only) if only else count):
             if not kinds:
-                kinds = list(self._acts)
+                kinds = list(only or self._acts)
                 self._chance.shuffle(kinds)
             kind = kinds.pop()
             document = await healthy(self._set.etcd, load)
@@ -139,7 +141,7 @@ class Faults:
         child = self._set.brokers[number]
         assert child is not None
         child.send(signal.SIGTERM)
-        assert await asyncio.to_thread(child.process.wait, 30) == 0
+        assert await asyncio.to_thread(child.process.wait, 90) == 0
         self._set.kill(number)
         await self._restart(number)
 
@@ -170,12 +172,16 @@ class Faults:
             etcd.start(number)
         await asyncio.to_thread(etcd.wait)
 
+    async def compact_etcd(self, document: Document, load: Load) -> None:
+        """Under the watches; then the master goes, so that somebody has to have seen the document."""
+        await asyncio.to_thread(self._set.etcd.compact)
+        await self.planned(document, load)
+
     async def _acks(self, load: Load) -> None:
-        """Until 20 more are there."""
-        wanted = len(load.acked) + 20
-        end_s = time.monotonic() + HEALTHY_S
-        while len(load.acked) < wanted:
-            assert time.monotonic() < end_s, f"no acks within {HEALTHY_S:g} s: {load.errors[-3:]}"
+        """Until messages are acked that were sent after this."""
+        began_s = time.monotonic()
+        while not load.goes_on_since(began_s):
+            assert time.monotonic() < began_s + HEALTHY_S, f"no acks within {HEALTHY_S:g} s: {load.errors[-3:]}"
             await asyncio.sleep(0.01)
 
 
@@ -190,7 +196,7 @@ def test_faults_lose_move_and_reorder_nothing(tmp_path: Path, etcd: Etcd) -> Non
     faults = Faults(a_set, SEED)
 
     async def run(load: Load, client: Client) -> None:
-        await faults.run(load, client, FAULTS)
+        await faults.run(load, FAULTS)
 
     try:
         load = asyncio.run(with_load(a_set, run))
@@ -208,3 +214,28 @@ def test_faults_lose_move_and_reorder_nothing(tmp_path: Path, etcd: Etcd) -> Non
     assert len(load.seen) > judged.acked / 2, "the consumer saw too little to say anything"
 
 
+
+
+@pytest.mark.mission("FO-03")
+def test_messages_cost_no_request_to_etcd(tmp_path: Path) -> None:
+    """Only what goes on each second: sessions are kept, and nothing else."""
+    etcd = Etcd(tmp_path / "etcd", 1)
+    a_set = RealSet(tmp_path / "set", etcd)
+    counted: list[tuple[float, int, int]] = []
+
+    async def run(load: Load, client: Client) -> None:
+        await healthy(etcd, load)
+        for wanted in (len(load.acked), len(load.acked) + 2_000):
+            while len(load.acked) < wanted:  # noqa: ASYNC110 - beside this
+                await asyncio.sleep(0.01)
+            counted.append((time.monotonic(), len(load.acked), await asyncio.to_thread(etcd.requests)))
+
+    try:
+        asyncio.run(with_load(a_set, run))
+    finally:
+        a_set.stop()
+        etcd.stop()
+    (began_s, acked, before), (ended_s, more, after) = counted
+    each_second = (after - before) / (ended_s - began_s)
+    print(f"{more - acked} messages, {after - before} requests to etcd in {ended_s - began_s:.1f} s")
+    assert each_second <= 2 * len(a_set.brokers), f"{each_second:.1f} requests a second of {len(a_set.brokers)} brokers"

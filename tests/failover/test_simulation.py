@@ -39,12 +39,15 @@ KNOWN = {
     "acks while handing over": 22,
     "lead given away and gone on with": 4291,
     "S of one": 268,
+    "votes by the last record": 959,
 }
+# Found where masters often store what they cannot ack: 3 nodes, twice as many steps.
+BOLD = {"votes by the last record"}
 
 
-def play_all(seeds: range) -> None:
+def play_all(name: str, seeds: range) -> None:
     for seed in seeds:
-        play(seed)
+        play(seed, steps=1_000 if name in BOLD else 500, bold=name in BOLD)
 
 
 @pytest.mark.repeated
@@ -53,12 +56,18 @@ def test_no_seed_loses_an_acked_message_or_stops_a_set() -> None:
     epochs = acks = 0
     for seed in range(FIRST, FIRST + SEEDS):
         shape = ((3, 2), (3, 2), (3, 2), (5, 2), (5, 3), (3, 3))[seed % 6]
-        world = play(seed, *shape)
+        world = play(seed, *shape, moves=seed % 4 == 3, bold=seed % 8 == 2)
         epochs += world.document.epoch
         acks += world.acks
     print(f"{SEEDS} seeds, {acks} acks, {epochs} epochs, 0 violations")
     assert epochs > 2 * SEEDS, "hardly a master changed: the simulation does not try hard enough"
     assert acks > 10 * SEEDS
+
+
+@pytest.mark.mission("FO-01")
+def test_a_member_whose_older_connection_speaks_last_is_taken_in_again() -> None:
+    """Found at length: the set stayed short of it for good."""
+    play(7328)
 
 
 @pytest.mark.mission("FO-01")
@@ -68,4 +77,4 @@ def test_a_broken_rule_is_found(name: str) -> None:
     first = KNOWN.get(name, 0)
     seeds = range(FOUND_WITHIN) if length.SOAK else range(first, first + 1)
     with breaks(), pytest.raises(Broken):
-        play_all(seeds)
+        play_all(name, seeds)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -12,6 +13,7 @@ import time
 import urllib.error
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 from tests.support.require import unavailable
 
@@ -32,11 +34,12 @@ def free_ports(count: int) -> list[int]:
 class Etcd:
     """A cluster of `count` nodes with its data below `home`."""
 
-    def __init__(self, home: Path, count: int = 1, *options: str) -> None:
+    def __init__(self, home: Path, count: int = 1, *options: str, host: str = "127.0.0.1") -> None:
         if shutil.which("etcd") is None:
             unavailable("etcd", "no etcd on the path (Debian: etcd-server)")
         ports = free_ports(2 * count)
         self.home = home
+        self.host = host
         self.ports = ports[:count]
         self._peers = ports[count:]
         self._options = options
@@ -47,12 +50,12 @@ class Etcd:
 
     @property
     def address(self) -> str:
-        return "etcd://" + ",".join(f"127.0.0.1:{port}" for port in self.ports)
+        return "etcd://" + ",".join(f"{self.host}:{port}" for port in self.ports)
 
     def start(self, number: int) -> None:
         directory = self.home / f"etcd{number}"
         directory.mkdir(parents=True, exist_ok=True)
-        client, peer = f"http://127.0.0.1:{self.ports[number]}", f"http://127.0.0.1:{self._peers[number]}"
+        client, peer = f"http://{self.host}:{self.ports[number]}", f"http://127.0.0.1:{self._peers[number]}"
         cluster = ",".join(f"e{each}=http://127.0.0.1:{port}" for each, port in enumerate(self._peers))
         with (directory / "log").open("ab") as log:
             self.children[number] = subprocess.Popen(
@@ -77,7 +80,7 @@ class Etcd:
 
     def _is_healthy(self, number: int) -> bool:
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.ports[number]}/health", timeout=1) as answer:
+            with urllib.request.urlopen(f"http://{self.host}:{self.ports[number]}/health", timeout=1) as answer:
                 return b'"true"' in answer.read()
         except (urllib.error.URLError, OSError):
             return False
@@ -88,11 +91,28 @@ class Etcd:
             if self.children[number] is None:
                 continue
             with contextlib.suppress(OSError):
-                url = f"http://127.0.0.1:{port}/metrics"
+                url = f"http://{self.host}:{port}/metrics"
                 with urllib.request.urlopen(url, timeout=1) as answer:
                     if b"\netcd_server_is_leader 1" in answer.read():
                         return number
         return 0
+
+    def compact(self) -> None:
+        """Forget all that was before the present."""
+        revision = self._post("/v3/kv/range", {"key": "AA=="})["header"]["revision"]
+        self._post("/v3/kv/compaction", {"revision": revision, "physical": True})
+
+    def _post(self, path: str, body: dict[str, object]) -> dict[str, Any]:
+        request = urllib.request.Request(f"http://{self.host}:{self.ports[0]}{path}", json.dumps(body).encode())
+        with urllib.request.urlopen(request, timeout=5) as answer:
+            found: dict[str, Any] = json.loads(answer.read())
+            return found
+
+    def requests(self) -> int:
+        """How many calls the first node has served."""
+        with urllib.request.urlopen(f"http://{self.host}:{self.ports[0]}/metrics", timeout=5) as answer:
+            lines = answer.read().decode().splitlines()
+        return int(sum(float(line.split()[-1]) for line in lines if line.startswith("grpc_server_handled_total")))
 
     def kill(self, number: int) -> None:
         child, self.children[number] = self.children[number], None

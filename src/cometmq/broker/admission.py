@@ -138,6 +138,8 @@ class SendGate:
     def __init__(self, log: CommitLog, is_replica: bool) -> None:
         self.log: CommitLog = log
         self.is_replica: bool = is_replica
+        # Whether sends are taken all the same, because they are held or forwarded to another broker.
+        self.forwards: Callable[[], bool] | None = None
 
     def close(self, is_replica: bool) -> None:
         """A set has elected another master, or this broker."""
@@ -147,6 +149,6 @@ class SendGate:
         log = self.log
         if log.busy:
             return f"the disk is slow: an append took over {log.busy_s * 1000:.0f} ms (osPageCacheBusyTimeOutMills)"
-        if self.is_replica:
+        if self.is_replica and (self.forwards is None or not self.forwards()):
             return "this broker is a replica: send to its master"
         return patience.refusal()

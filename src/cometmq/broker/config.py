@@ -134,6 +134,7 @@ class BrokerConfig(ServerConfig):
     controller_store: str = setting("controllerStore", "", NEVER)
     controller_silence_ms: int = setting("controllerSilenceMs", 1_500, NEVER, least=100, most=600_000)
     controller_session_ms: int = setting("controllerSessionMs", 5_000, NEVER, least=2_000, most=600_000)
+    handover_forward_ms: int = setting("handoverForwardMs", 60_000, NEVER, least=0, most=600_000)
     async_learner: bool = setting("asyncLearner", False, NEVER)
 
     # Access control, besides what every server has

@@ -79,6 +79,7 @@ class Rooms:
         self.gate = SendGate(store.log, self.replicas.is_replica and not acting)
         if member is not None:
             member.close_sends_with(self.gate.close)
+            self.gate.forwards = member.forwards
         self.families = make_families(shared.config, watch, self.gate, self._drop_evicted)
         self.admin = AdminRoom(
             shared,
@@ -91,6 +92,7 @@ class Rooms:
             timer_metrics=self.delayed.timers.metrics,
             parked_pulls=lambda: self.consume.longpoll.count,
             wrong_signatures=lambda: access.checks.wrong_signatures,
+            set_state=lambda: {} if member is None else member.figures(),
         )
         self.replicas.leader_tasks.add(
             self.delayed.delay_rounds, self.pop.rounds, self.transactions.rounds, self.delayed.timer_rounds
@@ -107,6 +109,8 @@ class Rooms:
             self.admin.handlers,
             bound(access_requests.HANDLERS, access),
         )
+        if member is not None:
+            self.handlers = member.handover.wrap(self.handlers)
         self.grpc = GrpcRoom(
             shared,
             Handlers(self.handlers, self.families),

@@ -2,6 +2,7 @@
 
     cometmq cluster list                 one line a broker
     cometmq cluster health               exit code 1 if something is wrong: for scripts and probes
+    cometmq cluster sets, elect, move    sets that elect their masters (sets.py)
     cometmq cluster top                  rates, waits, lag, disk and memory, again every two seconds; Ctrl-C ends it
 
 A Java broker does not tell its memory: there is a - in its place.
@@ -13,6 +14,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, Final
 
+from cometmq.cli import sets
 from cometmq.cli.shared import output
 from cometmq.cli.shared.arguments import Verb, duration, natural, run_noun
 from cometmq.cli.shared.connect import administration
@@ -111,7 +113,8 @@ async def _findings(admin: "Admin", cluster: str | None) -> list[dict[str, Any]]
     found = [await _name_server_health(admin, address) for address in admin.name_servers()]
     states = await admin.cluster_state(cluster)
     for state in states:
-        found.append(_broker_health(state))
+        found += [_broker_health(state), *_store_health(state)]
+    found += _set_health(states)
     if not states:
         found.append(_finding("fail", "brokers", "none registered", "start one: cometmq broker --namesrv HOST:PORT"))
     return found
@@ -126,6 +129,47 @@ async def _name_server_health(admin: "Admin", address: str) -> dict[str, Any]:
     except (CallError, BrokerError) as error:
         return _finding("fail", f"name server {address}", str(error), "start it, or take it out of the list")
     return _finding("ok", f"name server {address}", "answers")
+
+
+def _store_health(state: "BrokerState") -> list[dict[str, Any]]:
+    """Which nodes of etcd this broker sees, if it is in a set that elects its master."""
+    found = []
+    for text in filter(None, state.figures.get("cometmq.setStore", "").split("; ")):
+        node, _, seen = text.partition(" ")
+        what = f"etcd {node} from {state.member.name} {state.member.address}"
+        if seen in ("ok", "not asked yet since 0"):
+            found.append(_finding("ok", what, "answers" if seen == "ok" else "not asked yet"))
+        else:
+            cause, _, since = seen.rpartition(" since ")
+            ago = span_text(time.time() * 1000 - int(since)) if since.isdecimal() else "?"
+            found.append(_finding("fail", what, f"{cause}, for {ago}", "start that node, or look at the network"))
+    return found
+
+
+def _set_health(states: "list[BrokerState]") -> list[dict[str, Any]]:
+    """A row for each set that elects its master, as its newest member says."""
+    sets: dict[tuple[str, str], dict[str, str]] = {}
+    for state in states:
+        key = (state.member.cluster, state.member.name)
+        if int(state.figures.get("cometmq.setEpoch", "0")) > int(sets.get(key, {}).get("cometmq.setEpoch", "0")):
+            sets[key] = dict(state.figures)
+    found = []
+    for (_, name), figures in sorted(sets.items()):
+        in_sync = figures["cometmq.setInSync"].split(",")
+        members = figures["cometmq.setMembers"].split(",")
+        leads = [one for one in states if one.member.name == name and one.figures.get("cometmq.setRole") == "master"]
+        text = (
+            f"epoch {figures['cometmq.setEpoch']}, member {figures['cometmq.setMaster']} leads, {len(in_sync)} of "
+            f"{len(members)} in sync, acked with {figures['cometmq.setCopies']} copies, "
+            f"seals {figures['cometmq.setSeals']}"
+        )
+        if not leads:
+            found.append(_finding("fail", f"set {name}", text, "nobody leads it now: see cometmq cluster sets"))
+        elif len(in_sync) < len(members):
+            found.append(_finding("fail", f"set {name}", text, "start what is down, or cometmq cluster forget it"))
+        else:
+            found.append(_finding("ok", f"set {name}", text))
+    return found
 
 
 def _broker_health(state: "BrokerState") -> dict[str, Any]:
@@ -264,4 +308,5 @@ VERBS: Final = (
     Verb("close-writes", "let clients write to other brokers, before one is taken away", _close_writes, _broker_yes),
     Verb("open-writes", "undo close-writes", _open_writes, _broker),
     Verb("clean", "delete now what is past its time", _clean, _clean_arguments),
+    *sets.VERBS,
 )

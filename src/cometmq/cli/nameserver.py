@@ -48,6 +48,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--listen", metavar="HOST:PORT", type=serving.host_and_port, help="default 127.0.0.1:9876; port 0 is any"
     )
+    parser.add_argument(
+        "--controller", metavar="STORE", help="answer mqadmin about sets that elect their master: etcd://host:2379,..."
+    )
     parser.add_argument("-c", "--config", "--configFile", metavar="FILE", help="settings, as Java properties")
     parser.add_argument("--set", metavar="KEY=VALUE", type=serving.key_and_value, action="append", default=[])
     parser.add_argument(
@@ -65,6 +68,8 @@ def _texts(options: argparse.Namespace) -> dict[str, str]:
         texts |= serving.read_settings(options.config)
         texts["configStorePath"] = str(Path(options.config).absolute())
     texts |= dict(options.set)
+    if options.controller is not None:
+        texts["controllerStore"] = options.controller
     if options.listen is not None:
         texts["bindAddress"], texts["listenPort"] = options.listen
     return texts

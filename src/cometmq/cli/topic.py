@@ -1,4 +1,4 @@
-"""`cometmq topic`: list, create, describe, alter, narrow, delete.
+"""`cometmq topic`: list, create, describe, alter, narrow, delete, grow.
 
     cometmq topic create orders --queues 8                on every broker of every cluster
     cometmq topic narrow orders --queues 4 --yes          fewer queues, after groups have read the others
@@ -12,6 +12,7 @@ import argparse
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from cometmq.cli import growth
 from cometmq.cli.shared import output
 from cometmq.cli.shared.arguments import Verb, count, duration, pair, run_noun
 from cometmq.cli.shared.connect import administration
@@ -305,4 +306,5 @@ VERBS: Final = (
     Verb("narrow", "give a topic fewer queues, after groups have read the others", _narrow, _narrow_arguments,
          example="cometmq topic narrow orders --queues 4"),
     Verb("delete", "delete a topic and its messages", _delete, _delete_arguments),
+    *growth.VERBS,
 )  # fmt: skip

@@ -9,6 +9,8 @@ The last is where RocketMQ's 5.x clients connect; `--set grpcServerPort=-1` serv
 With `--secure` the broker checks who sends a request and what it may do. The first start makes a Super user `admin` and
 shows its password once; later starts keep the users that there are. TLS settings are for both servers.
 
+With `--set-of 3` there are three brokers that elect their master, and an etcd of one node: see set_of.py.
+
 Exit codes: see `serving`.
 """
 
@@ -58,6 +60,10 @@ def main(argv: list[str]) -> int:
     serving.set_up_logging(options.log_level)
     from cometmq.net.loop import run
 
+    if options.set_of:
+        from cometmq.cli import set_of
+
+        return run(set_of.serve(options))
     return run(_serve(options))
 
 
@@ -79,6 +85,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("-c", "--config", metavar="FILE", help="settings of the broker, as RocketMQ's broker.conf")
     parser.add_argument("--set", metavar="KEY=VALUE", type=serving.key_and_value, action="append", default=[])
+    parser.add_argument(
+        "--set-of", metavar="N", type=int, choices=(3, 5), help="3 or 5 brokers that elect their master, with an etcd"
+    )
     parser.add_argument("--secure", action="store_true", help="ask who is there; the first start makes a user admin")
     parser.add_argument("--hello", action="store_true", help="send a first message and say what to try next")
     parser.add_argument("--log-level", choices=serving.LOG_LEVELS, default="warning")

@@ -9,6 +9,7 @@
     seals      member -> [joined epoch, end]: it reports nothing more to the master of this epoch
     suspects   members that do not hear the master; a vote before the vote, never a right
     wish       the member that shall lead next, by an operator or by a master that stops; 0: none
+    leaving    members that an operator takes away: they follow, and do not enter S again
 
 q = |S| - min(k, |S|) + 1 seals stop a master: each ack needs k members of S, so one of the sealed has all that is
 acked, and no k are left to ack more. The winner is the sealed member with the largest (joined epoch, end).
@@ -64,6 +65,7 @@ class Document(msgspec.Struct, frozen=True, rename="camel"):
     wish: int = 0
     next_id: int = 1
     forced: Forced | None = None
+    leaving: tuple[int, ...] = ()
 
     def encode(self) -> bytes:
         return msgspec.json.encode(self)
@@ -105,10 +107,10 @@ def decode(data: bytes) -> Document:
 # Members
 
 
-def created(member: Member, copies: int) -> Document:
-    """A new set: whoever makes it is its first member and master."""
+def created(member: Member, copies: int, epoch: int = 1) -> Document:
+    """A new set: whoever makes it is its first member and master. `epoch`: above all that its log has seen."""
     _check_member(member)
-    return Document(epoch=1, master=1, copies=copies, in_sync=(1,), members={1: member}, next_id=2)
+    return Document(epoch=epoch, master=1, copies=copies, in_sync=(1,), members={1: member}, next_id=2)
 
 
 def joined(document: Document, member: Member) -> tuple[Document, int]:
@@ -142,7 +144,32 @@ def forgotten(document: Document, number: int) -> Document:
     if number in document.in_sync:
         raise Refused(f"member {number} is in sync, so its disk counts: stop it and wait until the master drops it")
     members = {each: member for each, member in document.members.items() if each != number}
-    return msgspec.structs.replace(document, members=members, wish=0 if document.wish == number else document.wish)
+    return msgspec.structs.replace(
+        document,
+        members=members,
+        wish=0 if document.wish == number else document.wish,
+        leaving=_without(document.leaving, [number]),
+    )
+
+
+def leaves(document: Document, number: int) -> Document:
+    """`number` is to leave the set: its master takes it out of S as soon as it may, and it does not come back."""
+    if number not in document.members:
+        raise Refused(f"member {number} is not in the set: it has {sorted(document.members)}")
+    if number == document.master:
+        raise Refused(f"member {number} leads the set: elect another one first")
+    stay = set(document.in_sync) - {number, *document.leaving}
+    if number in document.in_sync and len(stay) < max(document.copies, 2):
+        raise Refused(
+            f"without member {number} the in-sync set has {len(stay)} members, {max(document.copies, 2)} are needed: "
+            "add one first"
+        )
+    return msgspec.structs.replace(document, leaving=(*_without(document.leaving, [number]), number))
+
+
+def stays(document: Document, number: int) -> Document:
+    """It may come back."""
+    return msgspec.structs.replace(document, leaving=_without(document.leaving, [number]))
 
 
 def _check_member(member: Member) -> None:
@@ -227,6 +254,8 @@ def wished(document: Document, number: int) -> Document:
         raise Refused(f"member {number} is not in sync: {list(document.in_sync)} are")
     if number == document.master:
         raise Refused(f"member {number} leads already")
+    if number in document.leaving:
+        raise Refused(f"member {number} is to leave the set")
     return msgspec.structs.replace(document, wish=number)
 
 

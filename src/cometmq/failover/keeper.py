@@ -55,6 +55,11 @@ def documents_prefix(cluster: str) -> str:
     return f"/cometmq/{cluster}/sets/"
 
 
+def adopt_key(cluster: str, name: str) -> str:
+    """The address of the broker whose log an operator declared to be that of the set."""
+    return f"/cometmq/{cluster}/adopt/{name}"
+
+
 def alive_prefix(cluster: str, name: str) -> str:
     return f"/cometmq/{cluster}/alive/{name}/"
 
@@ -115,8 +120,11 @@ class Keeper:
 
     # Joining
 
-    async def join(self, own: Member, number: int, copies: int, *, is_empty: bool) -> tuple[int, str]:
+    async def join(
+        self, own: Member, number: int, copies: int, *, is_empty: bool, newest_epoch: int = 0
+    ) -> tuple[int, str]:
         """Be a member of the set, which is made if there is none: the own id, and the check to keep with it.
+        `newest_epoch` is the newest that this broker knows of.
 
         ConfigError or Refused: not with this store. Waits for a store that does not answer.
         """
@@ -126,7 +134,11 @@ class Keeper:
             try:
                 data, version = await self.store.get(self._key)
                 before = None if data is None else documents.decode(data)
-                after, found = self._with(before, member, number, copies, is_empty)
+                if before is None:
+                    may_make = (is_empty and not number) or await self._is_adopted(own.address)
+                    after, found = self._made(member, copies, may_make, newest_epoch + 1), 1
+                else:
+                    after, found = self._with(before, member, number, is_empty)
                 if before is not None and after == before:
                     return self._joined(before, version, found, check)
                 if await self.store.swap(self._key, version, after.encode()):
@@ -136,21 +148,24 @@ class Keeper:
                 self._failures.warning("wait for the store of the set cause=%s", error)
             await asyncio.sleep(RETRY_S)
 
-    def _with(
-        self, before: Document | None, member: Member, number: int, copies: int, is_empty: bool
-    ) -> tuple[Document, int]:
-        if before is None:
-            if number or not is_empty:
-                raise ConfigError(
-                    f"the set {self._name} has no document in {self.store.address}, and this broker has a log: say "
-                    f"whose log counts with cometmq cluster adopt {self._name}, or start with an empty store"
-                )
-            return documents.created(member, copies), 1
-        if number:
-            return documents.moved(before, number, member), number
+    async def _is_adopted(self, address: str) -> bool:
+        return (await self.store.get(adopt_key(self._cluster, self._name)))[0] == address.encode()
+
+    def _made(self, member: Member, copies: int, may_make: bool, epoch: int) -> Document:
+        if not may_make:
+            raise ConfigError(
+                f"the set {self._name} has no document in {self.store.address}, and this broker has a log: say whose "
+                f"log counts with cometmq cluster adopt {self._name} --broker {member.address}, or start with an empty "
+                "store"
+            )
+        return documents.created(member, copies, epoch)
+
+    def _with(self, before: Document, member: Member, number: int, is_empty: bool) -> tuple[Document, int]:
         for known, each in before.members.items():
             if each.check == member.check:
                 return documents.moved(before, known, member), known
+        if number:
+            return documents.moved(before, number, member), number
         if not is_empty:
             raise ConfigError(
                 f"this broker has a log and is not a member of the set {self._name}: start it with an empty store, it "

@@ -202,7 +202,8 @@ def wanted_set(document: Document, me: int, seen: Seen) -> tuple[tuple[int, ...]
     progress = seen.progress
     copies = seen.copies or document.copies
     stay = {number for number in document.in_sync if number == me or _stays(document, number, progress)}
-    new = {number for number in progress.caught_up if number in document.members and number not in document.seals}
+    may_enter = document.members.keys() - document.seals.keys() - set(document.leaving)
+    new = progress.caught_up & may_enter
     for members in (stay | new, set(document.in_sync) | new):
         if len(members) < len(document.in_sync) and len(members) < max(copies, 2):
             continue
@@ -212,6 +213,8 @@ def wanted_set(document: Document, me: int, seen: Seen) -> tuple[tuple[int, ...]
 
 
 def _stays(document: Document, number: int, progress: Progress) -> bool:
+    if number in document.leaving:
+        return False
     return number not in document.seals and number in progress.caught_up
 
 
@@ -259,6 +262,6 @@ def successor(document: Document, me: int, seen: Seen) -> int:
     able = [
         number
         for number in document.in_sync
-        if number != me and number not in document.seals and number in seen.progress.caught_up
+        if number != me and number in seen.progress.caught_up and number not in {*document.seals, *document.leaving}
     ]
     return max(able, key=lambda number: (seen.progress.ends.get(number, -1), -number), default=0)

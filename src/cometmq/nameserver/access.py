@@ -37,7 +37,13 @@ CHANGES: Final = frozenset(
         Request.DELETE_TOPIC_IN_NAMESRV, Request.REGISTER_TOPIC_IN_NAMESRV, Request.UPDATE_NAMESRV_CONFIG,
     )
 )  # fmt: skip
-READS: Final = frozenset(HANDLERS.keys() | {Request.GET_ROUTEINFO_BY_TOPIC}) - CHANGES
+OF_CONTROLLER: Final = frozenset(
+    (
+        Request.CONTROLLER_GET_METADATA_INFO, Request.CONTROLLER_GET_SYNC_STATE_DATA,
+        Request.CONTROLLER_GET_REPLICA_INFO, Request.GET_CONTROLLER_CONFIG,
+    )
+)  # fmt: skip
+READS: Final = (frozenset(HANDLERS.keys() | {Request.GET_ROUTEINFO_BY_TOPIC}) | OF_CONTROLLER) - CHANGES
 
 
 def make_guard(config: NameServerConfig, clock: Clock, audit: Audit) -> Access | None:

@@ -23,6 +23,7 @@ from cometmq.auth.startup import contains, read_blocks, read_signer
 from cometmq.clock import Clock, SystemClock, Timer
 from cometmq.config import NameServerConfig
 from cometmq.errors import CallError
+from cometmq.nameserver import controller
 from cometmq.nameserver.access import make_guard
 from cometmq.nameserver.handlers import HANDLERS, State
 from cometmq.nameserver.kv import KeyValues
@@ -71,6 +72,7 @@ class NameServer:
         queries = RouteQueries(settings, key_values, self._clock, self._work_soon)
         self._works = False
         self.state = State(settings, key_values, queries, self._clock, self._tell)
+        self._controller = controller.make(settings, self._clock)
         self._route = Family("route", config.route_requests_max)
         self._default = Family("default", config.default_requests_max)
         self._client = Client(limits=CLIENT_LIMITS, clock=self._clock, tls=ClientTls.of_server(config))
@@ -100,6 +102,8 @@ class NameServer:
         except BaseException:
             await self.seen.stop()
             raise
+        if self._controller is not None:
+            await self._controller.start(self.address)
         room = NameServerRoom(self.state.settings.config, self.state.routes, self._server.endpoint, self.address)
         if self.seen.counts_requests:
             room.measure()
@@ -113,6 +117,8 @@ class NameServer:
         self._stopping = True
         await self.seen.stop()
         await self._server.stop(self._grace_s)
+        if self._controller is not None:
+            await self._controller.stop()
         await self._client.stop()
         await asyncio.gather(*self._telling)
         for timer in self._timers.values():
@@ -141,6 +147,9 @@ class NameServer:
         dispatcher.add(Request.GET_ROUTEINFO_BY_TOPIC, route_handler, self._route)
         for code, handler in HANDLERS.items():
             dispatcher.add(code, partial(handler, self.state), self._default)
+        if self._controller is not None:
+            for code, answer in controller.ANSWERS.items():
+                dispatcher.add(code, controller.Asked(self._controller, answer), self._default)
         return dispatcher
 
     def _route_handler(self, config: NameServerConfig) -> Handler:

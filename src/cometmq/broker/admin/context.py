@@ -61,7 +61,7 @@ class MaintenanceContext:
 class RuntimeContext:
     """`is_active`: whether this broker does what one of its replica group does for all of it. `timer_metrics`: key of
     runtime info -> value. `parked_pulls`: how many wait for messages.
-    `wrong_signatures`: how many requests were refused for theirs."""
+    `wrong_signatures`: how many requests were refused for theirs. `set_state`: key -> value, of a member of a set."""
 
     config: Callable[[], BrokerConfig]
     store: Store
@@ -74,6 +74,7 @@ class RuntimeContext:
     timer_metrics: Callable[[], dict[str, object]]
     parked_pulls: Callable[[], int]
     wrong_signatures: Callable[[], int]
+    set_state: Callable[[], dict[str, str]]
 
 
 @dataclass(slots=True, eq=False)

@@ -65,7 +65,6 @@ NOT_BUILT: Final = {
     Request.ADD_BROKER: "a container of several brokers",
     Request.REMOVE_BROKER: "a container of several brokers",
     Request.RESET_MASTER_FLUSH_OFFSET: "acting masters",
-    Request.GET_BROKER_EPOCH_CACHE: "a controller",
     Request.NOTIFY_BROKER_ROLE_CHANGED: "a controller",
     Request.UPDATE_COLD_DATA_FLOW_CTR_CONFIG: "limits on reading cold data",
     Request.REMOVE_COLD_DATA_FLOW_CTR_CONFIG: "limits on reading cold data",

@@ -1,7 +1,9 @@
 """What the handlers of a replica group need."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from cometmq.broker.config import BrokerConfig
 from cometmq.broker.hosts import OwnAddress
 from cometmq.broker.replicas.registration import Registration
 from cometmq.broker.replicas.replica_group import ReplicaGroup
@@ -16,3 +18,6 @@ class ReplicaContext:
     delays: DelayProgress
     registration: Registration
     group: ReplicaGroup
+    # Of a member of a set: (epoch, start) of what its log has, and its id; None of any other broker.
+    epochs: Callable[[], tuple[int, list[tuple[int, int]]] | None]
+    config: Callable[[], BrokerConfig]

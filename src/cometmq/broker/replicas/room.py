@@ -7,6 +7,7 @@ from cometmq.broker.hosts import ha_port_of
 from cometmq.broker.replicas import requests
 from cometmq.broker.replicas.cluster_routes import ClusterRoutes
 from cometmq.broker.replicas.context import ReplicaContext
+from cometmq.broker.replicas.handover import Handover
 from cometmq.broker.replicas.leader_tasks import LeaderTasks
 from cometmq.broker.replicas.registration import Registration
 from cometmq.broker.replicas.remote_put import RemotePut
@@ -64,11 +65,16 @@ class ReplicaRoom:
         if in_set:
             self.member = SetMember(
                 config, clock, shared.own, store, shared.background, self.registration, self.table_sync,
-                self.leader_tasks, port, take_id,
+                self.leader_tasks, port, Handover(clock, self.client), take_id,
             )  # fmt: skip
         tables.subscribe(self.registration.announce)
-        context = ReplicaContext(shared.own, store, tables.delays, self.registration, self.group)
+        context = ReplicaContext(
+            shared.own, store, tables.delays, self.registration, self.group, self._epochs, config
+        )
         self.handlers = bound(requests.HANDLERS, context)
+
+    def _epochs(self) -> tuple[int, list[tuple[int, int]]] | None:
+        return None if self.member is None else self.member.epochs()
 
     async def start(self, host: str, port: int) -> None:
         """The log side: StoreError if the port is taken."""

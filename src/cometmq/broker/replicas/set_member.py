@@ -20,6 +20,7 @@ from typing import Final
 
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.hosts import OwnAddress
+from cometmq.broker.replicas.handover import Handover
 from cometmq.broker.replicas.leader_tasks import LeaderTasks
 from cometmq.broker.replicas.registration import Registration
 from cometmq.broker.replicas.replica_port import ReplicaPort
@@ -53,6 +54,11 @@ TELL_S: Final = 1.0
 ENTER_S: Final = 0.5
 HAND_OVER_S: Final = 5.0
 HAND_OVER_LOOK_S: Final = 0.02
+# A member that is to lead lacks so little when requests begin to be held, and they are for so long at most.
+YIELD_BYTES: Final = 4 << 20
+YIELD_S: Final = 2.5
+YIELD_LOOK_S: Final = 0.001
+CATCH_UP_S: Final = 0.15
 
 
 class SetMember:
@@ -72,6 +78,7 @@ class SetMember:
         table_sync: TableSync,
         leader_tasks: LeaderTasks,
         port: ReplicaPort,
+        handover: Handover,
         take_id: Callable[[int], object],
     ) -> None:
         self.memory = SetMemory(store.options.root_dir, store.disk)
@@ -87,6 +94,7 @@ class SetMember:
         self._registration = registration
         self._table_sync = table_sync
         self._leader_tasks = leader_tasks
+        self.handover = handover
         self._port = port
         self._take_id = take_id
         self._listeners: list[Callable[[], object]] = []
@@ -95,6 +103,9 @@ class SetMember:
         self._tell_timer: Timer | None = None
         self._starting: asyncio.Task[None] | None = None
         self._ending: asyncio.Task[None] | None = None
+        self._yielding: asyncio.Task[None] | None = None
+        # The epoch whose master wished that this broker leads the next one.
+        self._heir_of = 0
         self._set_sends: Callable[[bool], object] = _ignore
         doors = port.doors
         self.listener = SetListener(store, background.load_ranges, doors, self._changed)
@@ -136,7 +147,11 @@ class SetMember:
         kept, options = self.memory.kept, self._store.options
         own = Member(self._own.address, self._registration.ha_address, kept.check)
         try:
-            number, check = await self.keeper.join(own, kept.id, self.copies, is_empty=self._store.log.max_offset == 0)
+            number, check = await self.keeper.join(
+                own, kept.id, self.copies,
+                is_empty=self._store.log.max_offset == 0,
+                newest_epoch=max(self.memory.table.last, kept.joined, kept.sealed, kept.led),
+            )  # fmt: skip
             if (number, check) != (kept.id, kept.check):
                 self.memory.become(number, check)
             if options.in_sync_replicas == 1:
@@ -158,6 +173,12 @@ class SetMember:
         """A master hands over first, if there is somebody who can take over now."""
         if self.role == "master":
             await self._hand_over()
+        if self.handover.takes:
+            await self.handover.quiet(self._config().handover_forward_ms / 1000)
+        self.handover.stop()
+        if self._yielding is not None:
+            self._yielding.cancel()
+            await asyncio.gather(self._yielding, return_exceptions=True)
         if self._starting is not None:
             self._starting.cancel()
             await asyncio.gather(self._starting, return_exceptions=True)
@@ -190,6 +211,59 @@ class SetMember:
                 await asyncio.sleep(HAND_OVER_LOOK_S)
         except (StoreUnknown, documents.Refused) as error:
             logger.warning("fail to hand over cause=%s", error)
+
+    # Giving the lead to the member that is wished for
+
+    def forwards(self) -> bool:
+        """Whether requests for a master are taken although this broker may not be it."""
+        return self.handover.takes
+
+    async def _yield_to(self, heir: int, leader: Leader) -> None:
+        """Hold requests as soon as the heir lacks little; then it has all in a moment, and the keeper sees it."""
+        is_held = False
+        end_s = self._clock.monotonic() + HAND_OVER_S
+        try:
+            while self.listener.leader is leader and not leader.frozen and self._is_wished(heir):
+                lacks = self._store.log.max_offset - leader.ends().get(heir, -1)
+                if not is_held and lacks <= YIELD_BYTES and heir in leader.ends():
+                    is_held = self.handover.hold()
+                    self._store.log.closed = "this broker gives the lead away: send again in a moment"
+                    end_s = self._clock.monotonic() + YIELD_S
+                if is_held and lacks <= 0 and leader.committed >= self._store.log.max_offset:
+                    self.keeper.changed()
+                if self._clock.monotonic() >= end_s:
+                    logger.warning("keep the lead: member=%d lacks %d bytes", heir, lacks)
+                    break
+                await asyncio.sleep(YIELD_LOOK_S)
+            await self._await_outcome(leader)
+        finally:
+            self._yielding = None
+            if self.listener.leader is leader and not leader.frozen:
+                self._store.log.closed = ""
+                self.handover.open()
+                await self._forget_wish(heir)
+
+    def _is_wished(self, heir: int) -> bool:
+        document = self.keeper.document
+        return document is not None and document.wish == heir
+
+    async def _await_outcome(self, leader: Leader) -> None:
+        """The store was asked, and nobody knows yet."""
+        end_s = self._clock.monotonic() + HAND_OVER_S
+        while self._is_undecided(leader) and self._clock.monotonic() < end_s:  # noqa: ASYNC110 - the store decides
+            await asyncio.sleep(YIELD_LOOK_S)
+
+    def _is_undecided(self, leader: Leader) -> bool:
+        return self.listener.leader is leader and leader.frozen
+
+    async def _forget_wish(self, heir: int) -> None:
+        document = self.keeper.document
+        if document is None or document.wish != heir:
+            return
+        try:
+            await self.keeper.ask(documents.unwished(document), self.keeper.version)
+        except StoreUnknown as error:
+            logger.warning("fail to forget the wish cause=%s", error)
 
     # What is decided by
 
@@ -230,17 +304,24 @@ class SetMember:
     def asks(self, kind: str, version: int, after: Document) -> bool:
         leader = self.listener.leader
         if self.tenure is not None and leader is not None:
-            if kind == members.HAND_OVER and leader.ends().get(after.master, -1) < self._store.log.max_offset:
+            end = self._store.log.max_offset
+            if kind == members.HAND_OVER and min(leader.ends().get(after.master, -1), leader.committed) < end:
                 return False
             self.tenure.asks(kind, version, after)
             self._rule(leader, self.tenure)
         return True
 
     def learns(self, document: Document, version: int) -> None:
-        leader = self.listener.leader
+        leader, own = self.listener.leader, self.memory.kept.id
+        if document.wish == own != 0:
+            self._heir_of = document.epoch
+        if self.handover.takes and document.master != own and (leader is None or document.epoch > leader.epoch):
+            self.handover.forward(document.members[document.master].address, self._config().handover_forward_ms / 1000)
         if leader is None or self.tenure is None:
             return
         self.tenure.learns(document, version)
+        if document.wish not in (0, own) and document.epoch == leader.epoch and self._yielding is None:
+            self._yielding = asyncio.get_running_loop().create_task(self._yield_to(document.wish, leader))
         if document.epoch > leader.epoch:
             leader.give_up()
             self._store.follow()
@@ -278,6 +359,8 @@ class SetMember:
             await self._ending
         store = self._store
         await self.follower.leave()
+        if self._heir_of == epoch - 1:
+            await self._table_sync.catch_up(CATCH_UP_S)
         await self._table_sync.stop()
         await self._flush()
         while store.count_all():  # noqa: ASYNC110 - work, not waiting
@@ -299,6 +382,7 @@ class SetMember:
         logger.warning("lead set epoch=%d start=%d inSync=%s", epoch, leader.start, list(document.in_sync))
         self._wait_to_tell(now_s + TELL_S)
         self._leader_tasks.start()
+        self.handover.open()
         self._send_readers()
         self._settle()
 
@@ -383,6 +467,27 @@ class SetMember:
         epoch = 0 if document is None else document.epoch
         name = self._config().broker_name
         return f"set={name} id={self.memory.kept.id} role={self.role} epoch={epoch} inSync={in_sync}"
+
+    def figures(self) -> dict[str, str]:
+        """For the broker's runtime figures."""
+        document = self.keeper.document
+        if document is None:
+            return {"cometmq.setRole": self.role, "cometmq.setStore": self.keeper.store.seen_text() or "not asked yet"}
+        return {
+            "cometmq.setRole": self.role,
+            "cometmq.setEpoch": str(document.epoch),
+            "cometmq.setMaster": str(document.master),
+            "cometmq.setInSync": ",".join(map(str, document.in_sync)),
+            "cometmq.setCopies": str(document.copies),
+            "cometmq.setMembers": ",".join(map(str, sorted(document.members))),
+            "cometmq.setSeals": ",".join(map(str, sorted(document.seals))) or "none",
+            "cometmq.setStore": self.keeper.store.seen_text() or "not asked yet",
+            "cometmq.setForwarded": str(self.handover.forwarded),
+        }
+
+    def epochs(self) -> tuple[int, list[tuple[int, int]]]:
+        """Own id, and which master wrote which part of the log."""
+        return self.memory.kept.id, list(self.memory.table.entries)
 
     def ha_status(self) -> HaStatus:
         """Request 907."""

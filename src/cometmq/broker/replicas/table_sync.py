@@ -151,6 +151,22 @@ class TableSync:
         if address is not None and "master" in self._periods:
             self._look()
 
+    async def catch_up(self, limit_s: float) -> None:
+        """What a master that gives the lead away had last: offsets and progress, unless that takes too long."""
+        if self.master is None:
+            return
+        if self._running is not None:
+            self._running.cancel()
+            await asyncio.gather(self._running, return_exceptions=True)
+        try:
+            async with asyncio.timeout(limit_s):
+                await self._ask(self.master, self._some())
+        except TimeoutError:
+            logger.warning("go on without the newest offsets of master=%s", self.master)
+        self._take_over()
+        if self._noting is not None:
+            await self._noting
+
     def arrived(self, topic: str, queue_id: int) -> None:
         """The log has brought a message."""
         known = self._tables.topics.table.get(topic)
@@ -208,13 +224,16 @@ class TableSync:
 
     def _some(self) -> list[Part]:
         timers: list[Part] = [self._timer_progress] if self._config().timer_wheel_enabled else []
-        return [self._offsets, self._delays, *timers] if self._offsets_each_time else timers
+        if not self._offsets_each_time:
+            return timers
+        return [self._changed_topics, self._changed_groups, self._offsets, self._delays, *timers]
 
     def _all(self) -> list[Part]:
         counts: list[Part] = [self._timer_counts] if self._config().timer_wheel_enabled else []
         tables: list[Part] = [self._topics, self._groups, self._request_modes, self._offsets, self._delays]
         more = [part for parts in self._more for part in parts()]
-        timers = [part for part in self._some() if part not in tables]
+        looked_at = [*tables, self._changed_topics, self._changed_groups]
+        timers = [part for part in self._some() if part not in looked_at]
         return [*tables, *more, *counts, *timers]
 
     async def _ask(self, master: str, parts: list[Part]) -> bool:
@@ -252,6 +271,19 @@ class TableSync:
             logger.info("took over topics count=%d master=%s", len(table.topic_config_table), master)
             self._tables.topics.follow(table)
             self._make(self._made)  # the master was asked before it had them
+
+    async def _changed_topics(self, master: str) -> None:
+        """All of them, if the first one comes with another version."""
+        answer = await self.call(master, Request.GET_ALL_TOPIC_CONFIG, GetAllTopicConfig(0, None, 1).encode())
+        if TopicConfigTable.decode(answer.body).data_version != self._tables.topics.data_version:
+            await self._topics(master)
+
+    async def _changed_groups(self, master: str) -> None:
+        answer = await self.call(
+            master, Request.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, GetAllGroupConfig(0, None, 1).encode()
+        )
+        if SubscriptionGroupTable.decode(answer.body).data_version != self._tables.groups.data_version:
+            await self._groups(master)
 
     async def _topic_page(
         self, master: str, start: int, version: DataVersion | None, so_far: TopicConfigTable | None

@@ -45,6 +45,9 @@ class SetStore(Protocol):
     async def announce(self, key: str, value: bytes, session_ms: int) -> None:
         """Put it, and keep it as long as this process lives and reaches the store; again: another value."""
 
+    def seen_text(self) -> str:
+        """What is seen of each node: `host:2379 ok; host:2379 refused since 1712...`, in ms since 1970."""
+
     async def stop(self) -> None:
         """What was announced vanishes."""
 

@@ -38,6 +38,7 @@ CALL_S: Final = 1.5
 PATIENCE_S: Final = 4.0
 RETRY_S: Final = 0.2
 IDLE_MAX: Final = 4
+LOOK_AROUND_S: Final = 10.0
 PASSWORD_VARIABLE: Final = "COMETMQ_ETCD_PASSWORD"  # noqa: S105 - the name of a variable
 OPTIONS: Final = ("user", "password-file", "ca", "cert", "key")
 UNAUTHENTICATED: Final = 16
@@ -80,6 +81,7 @@ class EtcdStore:
         self._announced: dict[str, bytes] = {}
         self._lease: str = ""
         self._keeping: asyncio.Task[None] | None = None
+        self._looking: asyncio.Task[None] | None = None
         self._failures = ThinnedLog(log, clock)
         # Endpoint -> why it did not answer when it was last asked, and since when; "" if it did.
         self.seen: dict[str, tuple[str, int]] = {}
@@ -183,6 +185,25 @@ class EtcdStore:
         if self.seen.get(str(peer), ("-", 0))[0] != cause:
             self.seen[str(peer)] = (cause, self._clock.now_ms())
 
+    def seen_text(self) -> str:
+        parts = []
+        for peer in self._peers:
+            cause, since_ms = self.seen.get(str(peer), ("not asked yet", 0))
+            parts.append(f"{peer} {cause.partition(': ')[2] or cause} since {since_ms}" if cause else f"{peer} ok")
+        return "; ".join(part.replace(";", ",") for part in parts)
+
+    async def _look_around(self) -> None:
+        """At the nodes that are not in use: whether one could go there."""
+        for peer in self._peers:
+            if peer is self._peers[self._at]:
+                continue
+            try:
+                async with asyncio.timeout(CALL_S):
+                    (await HttpConnection.open(peer)).close()
+                self._note(peer, "")
+            except (OSError, TimeoutError) as error:
+                self._note(peer, f"{peer}: {str(error) or f'no answer in {CALL_S} s'}")
+
     async def _authenticate(self) -> None:
         connection = await HttpConnection.open(self._peers[self._at])
         try:
@@ -278,8 +299,13 @@ class EtcdStore:
         await self._ask("/v3/kv/put", {"key": self._key(key), "value": _text(value), "lease": self._lease})
 
     async def _keep(self, session_ms: int) -> None:
+        looked_s = self._clock.monotonic() - LOOK_AROUND_S
         while True:
             await asyncio.sleep(min(1.0, session_ms / 3000))
+            if self._clock.monotonic() - looked_s >= LOOK_AROUND_S and self._looking is None:
+                looked_s = self._clock.monotonic()
+                self._looking = asyncio.get_running_loop().create_task(self._look_around())
+                self._looking.add_done_callback(self._looked)
             try:
                 if self._lease:
                     answer = await self._ask("/v3/lease/keepalive", {"ID": self._lease})
@@ -291,8 +317,11 @@ class EtcdStore:
             except StoreUnknown as error:
                 self._failures.warning("fail to keep session cause=%s", error)
 
+    def _looked(self, _: asyncio.Task[None]) -> None:
+        self._looking = None
+
     async def stop(self) -> None:
-        tasks = [*self._watches, *([self._keeping] if self._keeping is not None else [])]
+        tasks = [*self._watches, *(task for task in (self._keeping, self._looking) if task is not None)]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

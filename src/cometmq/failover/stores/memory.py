@@ -96,6 +96,9 @@ class MemoryStore:
         self._announced.add(key)
         self._ask().put(key, value)
 
+    def seen_text(self) -> str:
+        return f"{self.address} ok"
+
     async def stop(self) -> None:
         for key in self._announced:
             self._shared.put(key, None)

@@ -212,6 +212,9 @@ class Leader:
         if offset < member.acked:
             raise WireError(f"member {member.id} reports offset {offset} after {member.acked}: it lost what it had")
         member.acked = offset
+        if not member.is_learner:
+            # An older connection of it may have said hello later, or been lost later: who reports is there.
+            self.members[member.id] = member
         if offset >= member.target:
             if member.target >= 0 or offset >= self._log.max_offset:
                 member.caught_up_s = member.target_s
