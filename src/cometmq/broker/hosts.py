@@ -16,6 +16,7 @@ from cometmq.wire.record.message_id import UniqueIds, encode_offset_id, encode_o
 # Where the second listener is, and where replicas connect unless haListenPort is set.
 FAST_PORT_BELOW: Final = 2
 HA_PORT_ABOVE: Final = 1
+DRAWN_PORTS: Final = (12_000, 32_000)
 UNKNOWN_HOST: Final = bytes(4)
 
 
@@ -83,15 +84,19 @@ def _literal_bytes(host: str) -> bytes | None:
 
 
 def free_port() -> int:
-    """A port that is free now, as are its neighbours for the second listener and for replication."""
+    """A port that is free now, as are its neighbours for the second listener and for replication.
+
+    Drawn from below the ports that systems give to outgoing connections: one of those could take a neighbour before it
+    is listened on.
+    """
     for _ in range(100):
+        port = random.randrange(*DRAWN_PORTS)  # noqa: S311 - keeps no secret
         with socket.socket() as main, socket.socket() as fast, socket.socket() as replicas:
-            main.bind(("127.0.0.1", 0))
-            port: int = main.getsockname()[1]
             try:
+                main.bind(("127.0.0.1", port))
                 fast.bind(("127.0.0.1", port - FAST_PORT_BELOW))
                 replicas.bind(("127.0.0.1", port + HA_PORT_ABOVE))
             except OSError:
                 continue
             return port
-    raise CometError("no free pair of ports: set listenPort")
+    raise CometError(f"no three free ports between {DRAWN_PORTS[0]} and {DRAWN_PORTS[1]}: set listenPort")
