@@ -1,12 +1,12 @@
-"""Runs the tests in lanes, side by side.
+"""Runs the tests in passes, several at a time.
 
-    check.py test      lane 1: the source as it is; lanes 2 and 3: beside RocketMQ's programs, which wait for each other
-                       most of the time, and Spark at the end of the shorter one
-    check.py verify    what repeats it at length: the suites of hot modules with the compiled build, beside the tests
+    check.py test      the source as it is, by folders; beside RocketMQ's programs; Spark
+    check.py verify    what repeats it at length: the suites of hot modules with the compiled build, and the tests
                        marked `repeated` and `long` (tests/support/length.py)
 
-The first lane is shown as it runs, the others when they have ended. A test that fails has failed: none is run again.
-Many tests start real servers, so they wait for what those do and not for time to pass.
+Passes start in the order of their plan, longest first, as workers become free. Many tests start real servers and wait
+for what those do, so four passes keep two processors busy. The output of a pass is shown when it has ended. A test
+that fails has failed: none is run again.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
+from collections import deque
 from dataclasses import dataclass, field
 from glob import glob
 from pathlib import Path
@@ -23,15 +25,23 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 OVERLAY = ROOT / "build" / "compiled"
 NO_TESTS = 5
+WORKERS = 4
 
-# The suites of hot modules, the client's send path among them; they run a second time, against the compiled build, in
-# two parts of about the same length.
+# The suites of hot modules, the client's send path among them; they run a second time, against the compiled build.
 HOT = (
+    ("tests/broker",),
     ("tests/wire", "tests/net", "tests/nameserver", "tests/store"),
-    ("tests/broker", "tests/client/produce", "tests/client/test_traces.py"),
+    ("tests/client/produce", "tests/client/test_traces.py"),
+)
+# Folders with a pass of their own; all others are one pass.
+APART = (
+    ("tests/attack", "tests/crash", "tests/fuzz"),
+    ("tests/failover",),
+    ("tests/client", "tests/sync", "tests/testing", "tests/kombu", "tests/examples"),
+    ("tests/broker",),
 )
 SHOWN = ("-q", "--durations=20")
-APART = ("tests/compat", "tests/spark")
+BESIDE_OTHERS = ("tests/compat", "tests/spark")
 BROKER_TESTS = "tests/compat/test_broker_*.py"
 
 
@@ -44,59 +54,70 @@ class Pass:
     environment: dict[str, str] = field(default_factory=dict)
     code: int = 0
 
-    def run(self, folder: Path, is_seen: bool) -> None:
+    def run(self, folder: Path) -> None:
         log = folder / f"{self.name}.log"
         print(f"pass {self.name}: pytest {' '.join(self.arguments)}", flush=True)
+        began_s = time.monotonic()
         with open(log, "w") as file:
-            output = None if is_seen else file
             command = [sys.executable, "-m", "pytest", *self.arguments]
             environment = {**os.environ, "COMETMQ_MISSION_PASS": self.name, **self.environment}
-            self.code = subprocess.call(command, env=environment, stdout=output, stderr=subprocess.STDOUT)
-        if not is_seen:
-            print(f"pass {self.name} ended:\n{log.read_text()}", flush=True)
+            self.code = subprocess.call(command, env=environment, stdout=file, stderr=subprocess.STDOUT)
+        took_s = time.monotonic() - began_s
+        print(f"pass {self.name} ended after {took_s:.0f} s:\n{log.read_text()}", flush=True)
 
 
-def check(lanes: list[list[Pass]]) -> int:
+def check(passes: list[Pass], workers: int = WORKERS) -> int:
     """0 if every pass went well."""
+    waiting = deque(passes)
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        others = [threading.Thread(target=_run_lane, args=(lane, folder, False)) for lane in lanes[1:]]
-        for thread in others:
+        threads = [threading.Thread(target=_work, args=(waiting, Path(name))) for _ in range(workers)]
+        for thread in threads:
             thread.start()
-        for lane in lanes[:1]:
-            _run_lane(lane, folder, True)
-        for thread in others:
+        for thread in threads:
             thread.join()
-    verdict = 0
-    for one in (one for lane in lanes for one in lane):
-        if one.code not in (0, NO_TESTS):
-            print(f"pass {one.name} failed", flush=True)
-            verdict = one.code
-    return verdict
+    failed = [one for one in passes if one.code not in (0, NO_TESTS)]
+    for one in failed:
+        print(f"pass {one.name} failed", flush=True)
+    return failed[-1].code if failed else 0
 
 
-def _run_lane(lane: list[Pass], folder: Path, is_seen: bool) -> None:
-    for one in lane:
-        one.run(folder, is_seen)
+def _work(waiting: deque[Pass], folder: Path) -> None:
+    while True:
+        try:
+            one = waiting.popleft()
+        except IndexError:
+            return
+        one.run(folder)
 
 
-def plan(what: str) -> list[list[Pass]]:
+def plan(what: str) -> list[Pass]:
     if what == "test":
-        plain = _short("interpreted", "tests", *(f"--ignore={folder}" for folder in APART))
-        spark = _short("spark", "tests/spark")
-        java = _short("java", "tests/compat", f"--ignore-glob={BROKER_TESTS}")
-        brokers = _short("java-brokers", *sorted(glob(BROKER_TESTS)))
-        return [[plain], [java], [brokers, spark]]
-    length = Pass("at-length", [*SHOWN, "-m", "repeated or long", "tests"], {"COMETMQ_LENGTH": "long"})
+        apart = [folder for part in APART for folder in part]
+        return [
+            _short("java", "tests/compat", f"--ignore-glob={BROKER_TESTS}"),
+            _short("java-brokers", *sorted(glob(BROKER_TESTS))),
+            *[_short(part[0].rpartition("/")[2], *part) for part in APART],
+            _short("others", "tests", *(f"--ignore={folder}" for folder in (*BESIDE_OTHERS, *apart))),
+            _short("spark", "tests/spark"),
+        ]
+    at_length = ("-m", "repeated or long")
+    ignored = ("tests/crash", "tests/attack")
+    passes = [
+        Pass("at-length", [*SHOWN, *at_length, "tests", *(f"--ignore={folder}" for folder in ignored)], LONG),
+        *[Pass(f"at-length-{one.rpartition('/')[2]}", [*SHOWN, *at_length, one], LONG) for one in ignored],
+    ]
     if not _is_compiled():
         print("NOT TESTED: the compiled build; there is none without a C compiler and Python headers", flush=True)
-        return [[length]]
+        return passes
     once = ("-m", "not long and not repeated")
     compiled = [
         Pass(f"compiled-{number}", [*SHOWN, *once, *part], {"PYTHONPATH": str(OVERLAY)})
         for number, part in enumerate(HOT, 1)
     ]
-    return [compiled, [length]]
+    return [*passes[:1], *compiled, *passes[1:]]
+
+
+LONG = {"COMETMQ_LENGTH": "long"}
 
 
 def _short(name: str, *arguments: str) -> Pass:
