@@ -1,5 +1,7 @@
 """Checks commands about servers: cluster, config, rtt, bench, and RocketMQ's names for all of it."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -44,6 +46,48 @@ def test_a_broker_that_does_not_answer_is_down_and_named(lonely: Comet) -> None:
     else:  # the name server noticed at once that the connection broke
         assert states["brokers"]["state"] == "fail"
         assert (listed.code, listed.out) == (4, "")
+
+
+def test_health_says_which_promise_is_not_kept(lonely: Comet) -> None:
+    with SyncCluster(topics=["T"], settings={"brokerRole": "SYNC_MASTER"}) as small:
+        ran = lonely("cluster", "health", "--namesrv", small.namesrv, "-o", "json")
+    assert ran.code == 1
+    (broken,) = [one for one in ran.json if one["state"] == "fail"]
+    assert (broken["what"], broken["found"]) == (
+        "broker broker-a 0", "copies: 1 of 2 that an acknowledgement promises",
+    )  # fmt: skip
+
+
+def test_health_says_what_a_master_that_is_gone_costs(lonely: Comet, tmp_path: Path) -> None:
+    replica = {"brokerName": "broker-a", "brokerRole": "SLAVE", "brokerId": "1"}
+    with SyncCluster(topics=["T"]) as small:
+        settings = {**replica, "namesrvAddr": small.namesrv, "listenPort": "0", "storePathRootDir": str(tmp_path)}
+        command = [sys.executable, "-m", "cometmq.cli.main", "broker", "--log-level", "error"]
+        command += [f"--set={key}={value}" for key, value in settings.items()]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            try:
+                assert process.stdout is not None
+                assert process.stdout.readline().startswith("ready ")
+                asked = ("cluster", "health", "--namesrv", small.namesrv, "-o", "json")
+                whole = lonely(*asked)
+                while not any(one["what"] == "replica broker-a 1" for one in whole.json):
+                    whole = lonely(*asked)
+                assert [one["state"] for one in whole.json if one["state"] == "fail"] == [], whole.out
+                small.broker.stop()
+                ran = lonely(*asked)
+            finally:
+                process.terminate()
+    states = {one["what"]: (one["state"], one["found"]) for one in ran.json}
+    assert ran.code == 1
+    assert states["master of broker-a"] == ("fail", "gone, replicas 1 remain: nobody can send")
+    assert states["topic T"] == ("fail", "cannot be sent to: no master of broker-a answers")
+
+
+def test_a_topic_that_somebody_closed_is_a_warning(lonely: Comet) -> None:
+    with SyncCluster(topics=["T"]) as small:
+        lonely.good("topic", "alter", "T", "--permissions", "r", "--namesrv", small.namesrv)
+        ran = lonely.good("cluster", "health", "--namesrv", small.namesrv, "-o", "json")
+    assert [(one["what"], one["state"]) for one in ran.json if one["state"] != "ok"] == [("topic T", "warn")]
 
 
 def test_top_draws_as_many_pictures_as_asked(comet: Comet) -> None:

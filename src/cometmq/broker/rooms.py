@@ -92,7 +92,7 @@ class Rooms:
             timer_metrics=self.delayed.timers.metrics,
             parked_pulls=lambda: self.consume.longpoll.count,
             wrong_signatures=lambda: access.checks.wrong_signatures,
-            set_state=lambda: {} if member is None else member.figures(),
+            own_state=lambda: ({} if member is None else member.figures()) | self._promises(),
         )
         self.replicas.leader_tasks.add(
             self.delayed.delay_rounds, self.pop.rounds, self.transactions.rounds, self.delayed.timer_rounds
@@ -122,6 +122,11 @@ class Rooms:
         )
         unsaid = sorted(self.handlers.keys() - NEEDS.keys())
         assert not unsaid, f"say in auth/needs.py what these need: {unsaid}"
+
+    def _promises(self) -> dict[str, str]:
+        """What the conditions of /readyz say, for tools that reach only this port."""
+        broken = [f"{check.name}: {check.detail}" for check in self.metrics.checks() if not check.ok]
+        return {"cometmq.promises": "; ".join(broken) or "kept"}
 
     def show(self, endpoints: Sequence[Endpoint], counts_requests: bool) -> None:
         """The room of metrics: last, because it looks at all others and at the ports."""

@@ -1,7 +1,7 @@
 """`cometmq cluster`: which brokers there are, whether they are well, and what they are doing now.
 
     cometmq cluster list                 one line a broker
-    cometmq cluster health               exit code 1 if something is wrong: for scripts and probes
+    cometmq cluster health               exit code 1 if a promise is not kept now (cluster_health.py): for probes
     cometmq cluster sets, elect, move    sets that elect their masters (sets.py)
     cometmq cluster top                  rates, waits, lag, disk and memory, again every two seconds; Ctrl-C ends it
 
@@ -12,14 +12,15 @@ import argparse
 import asyncio
 import sys
 import time
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.cli import sets
-from cometmq.cli.shared import output
+from cometmq.cli.shared import cluster_health, output
 from cometmq.cli.shared.arguments import Verb, duration, natural, run_noun
 from cometmq.cli.shared.connect import administration
 from cometmq.cli.shared.failures import EXIT_NO
-from cometmq.cli.shared.times import bytes_text, span_text
+from cometmq.cli.shared.times import bytes_text
 from cometmq.names import RETRY_PREFIX
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def _row(state: "BrokerState") -> dict[str, Any]:
         "unflushed": figures.get("remainHowManyDataToFlush"),
         "memory_bytes": memory,
         "memory": bytes_text(memory) if memory is not None else None,
-        "up": _up(figures),
+        "up": cluster_health.uptime(figures),
     }
 
 
@@ -94,98 +95,14 @@ def _whole(text: str | None) -> int | None:
     return int(text) if text is not None and text.isdecimal() else None
 
 
-def _up(figures: Any) -> str | None:
-    booted = figures.get("bootTimestamp", "")
-    return span_text(time.time() * 1000 - int(booted)) if booted.isdecimal() else None
-
-
 # Health
 
 
 async def _health(options: argparse.Namespace) -> int:
     async with administration(options, brokers=False) as admin:
-        findings = await _findings(admin, options.cluster)
-    output.rows(options.output, findings, ("state", "what", "found", "fix"))
-    return EXIT_NO if any(one["state"] != "ok" for one in findings) else 0
-
-
-async def _findings(admin: "Admin", cluster: str | None) -> list[dict[str, Any]]:
-    found = [await _name_server_health(admin, address) for address in admin.name_servers()]
-    states = await admin.cluster_state(cluster)
-    for state in states:
-        found += [_broker_health(state), *_store_health(state)]
-    found += _set_health(states)
-    if not states:
-        found.append(_finding("fail", "brokers", "none registered", "start one: cometmq broker --namesrv HOST:PORT"))
-    return found
-
-
-async def _name_server_health(admin: "Admin", address: str) -> dict[str, Any]:
-    from cometmq.errors import BrokerError, CallError
-    from cometmq.wire.codes import Request
-
-    try:
-        await admin.ask(address, Request.GET_BROKER_CLUSTER_INFO)
-    except (CallError, BrokerError) as error:
-        return _finding("fail", f"name server {address}", str(error), "start it, or take it out of the list")
-    return _finding("ok", f"name server {address}", "answers")
-
-
-def _store_health(state: "BrokerState") -> list[dict[str, Any]]:
-    """Which nodes of etcd this broker sees, if it is in a set that elects its master."""
-    found = []
-    for text in filter(None, state.figures.get("cometmq.setStore", "").split("; ")):
-        node, _, seen = text.partition(" ")
-        what = f"etcd {node} from {state.member.name} {state.member.address}"
-        if seen in ("ok", "not asked yet since 0"):
-            found.append(_finding("ok", what, "answers" if seen == "ok" else "not asked yet"))
-        else:
-            cause, _, since = seen.rpartition(" since ")
-            ago = span_text(time.time() * 1000 - int(since)) if since.isdecimal() else "?"
-            found.append(_finding("fail", what, f"{cause}, for {ago}", "start that node, or look at the network"))
-    return found
-
-
-def _set_health(states: "list[BrokerState]") -> list[dict[str, Any]]:
-    """A row for each set that elects its master, as its newest member says."""
-    sets: dict[tuple[str, str], dict[str, str]] = {}
-    for state in states:
-        key = (state.member.cluster, state.member.name)
-        if int(state.figures.get("cometmq.setEpoch", "0")) > int(sets.get(key, {}).get("cometmq.setEpoch", "0")):
-            sets[key] = dict(state.figures)
-    found = []
-    for (_, name), figures in sorted(sets.items()):
-        in_sync = figures["cometmq.setInSync"].split(",")
-        members = figures["cometmq.setMembers"].split(",")
-        leads = [one for one in states if one.member.name == name and one.figures.get("cometmq.setRole") == "master"]
-        text = (
-            f"epoch {figures['cometmq.setEpoch']}, member {figures['cometmq.setMaster']} leads, {len(in_sync)} of "
-            f"{len(members)} in sync, acked with {figures['cometmq.setCopies']} copies, "
-            f"seals {figures['cometmq.setSeals']}"
-        )
-        if not leads:
-            found.append(_finding("fail", f"set {name}", text, "nobody leads it now: see cometmq cluster sets"))
-        elif len(in_sync) < len(members):
-            found.append(_finding("fail", f"set {name}", text, "start what is down, or cometmq cluster forget it"))
-        else:
-            found.append(_finding("ok", f"set {name}", text))
-    return found
-
-
-def _broker_health(state: "BrokerState") -> dict[str, Any]:
-    what = f"broker {state.member.name} {state.member.id}"
-    if not state.is_up:
-        return _finding("fail", what, state.error or "", "registered, but no answer: look at its host and log")
-    ratio = _ratio(state.figures.get("commitLogDiskRatio")) or 0.0
-    if ratio >= DISK_FULL:
-        return _finding("fail", what, f"disk {ratio:.0%} used", "free some room: at 90 % messages are refused")
-    behind = int(state.figures.get("dispatchBehindBytes", "0") or 0)
-    text = f"up {_up(state.figures) or '?'}, disk {ratio:.0%}, {bytes_text(behind)} to dispatch"
-    return _finding("ok", what, text)
-
-
-def _finding(state: str, what: str, found: str, fix: str = "") -> dict[str, Any]:
-    return {"state": state, "what": what, "found": found, "fix": fix}
+        findings = await cluster_health.look(admin, options.cluster)
+    output.rows(options.output, [asdict(one) for one in findings], ("state", "what", "found", "fix"))
+    return EXIT_NO if any(one.state == "fail" for one in findings) else 0
 
 
 # Top

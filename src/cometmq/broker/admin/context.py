@@ -61,7 +61,8 @@ class MaintenanceContext:
 class RuntimeContext:
     """`is_active`: whether this broker does what one of its replica group does for all of it. `timer_metrics`: key of
     runtime info -> value. `parked_pulls`: how many wait for messages.
-    `wrong_signatures`: how many requests were refused for theirs. `set_state`: key -> value, of a member of a set."""
+    `wrong_signatures`: how many requests were refused for theirs. `own_state`: key -> value, of a member of
+    a set, and of the promises that are kept."""
 
     config: Callable[[], BrokerConfig]
     store: Store
@@ -74,7 +75,7 @@ class RuntimeContext:
     timer_metrics: Callable[[], dict[str, object]]
     parked_pulls: Callable[[], int]
     wrong_signatures: Callable[[], int]
-    set_state: Callable[[], dict[str, str]]
+    own_state: Callable[[], dict[str, str]]
 
 
 @dataclass(slots=True, eq=False)

@@ -35,7 +35,7 @@ class AdminRoom:
         timer_metrics: Callable[[], dict[str, object]],
         parked_pulls: Callable[[], int],
         wrong_signatures: Callable[[], int],
-        set_state: Callable[[], dict[str, str]],
+        own_state: Callable[[], dict[str, str]],
     ) -> None:
         tables, store, config = shared.tables, shared.store, shared.config
         self.changes = SettingChanges(settings, store, tables.topics, follow_settings)
@@ -51,7 +51,7 @@ class AdminRoom:
             timer_metrics,
             parked_pulls,
             wrong_signatures,
-            set_state,
+            own_state,
         )
         lists = TopicsContext(
             config,

@@ -11,6 +11,7 @@ begin with `cometmq.` are our own:
     cometmq.parkedPulls                  pulls that wait for messages
     cometmq.setRole, setEpoch, setInSync, setSeals    of a member of a set that elects its master
     cometmq.setStore                     what it sees of each node of etcd: "h:2379 ok; h:2379 refused since 17..."
+    cometmq.promises                     "kept", or the conditions of /readyz that do not hold, with what was found
     cometmq.memoryBytes                  memory of the process without pages of files; not there if the system says none
 """
 
@@ -47,7 +48,7 @@ def runtime_info(context: RuntimeContext) -> dict[str, str]:
         **_delays(context),
         **_waiting(context),
         **_own(context),
-        **context.set_state(),
+        **context.own_state(),
     }
     return {key: str(value) for key, value in figures.items()}
 

@@ -1,6 +1,7 @@
 """The checks of `cometmq doctor`: each looks at one thing of the machine and says what it found."""
 
 import ctypes
+import math
 import os
 import shutil
 import socket
@@ -90,10 +91,11 @@ def directory(path: str, settings: dict[str, str]) -> list[Finding]:
 
 def _room(place: Path, settings: dict[str, str]) -> Finding:
     usage = shutil.disk_usage(place)
-    used_percent = 100 * (usage.total - usage.free) / usage.total if usage.total else 100.0
+    usable = usage.used + usage.free  # as df and brokers count it: what is kept for root is neither
+    used_percent = math.ceil(100 * usage.used / usable) if usable else 100
     refuse_percent = int(settings.get("diskSpaceWarningLevelRatio", "90"))
     delete_percent = int(settings.get("diskMaxUsedSpaceRatio", "75"))
-    found = f"{bytes_text(usage.free)} free, {used_percent:.0f} % used"
+    found = f"{bytes_text(usage.free)} free, {used_percent} % used"
     if used_percent >= refuse_percent:
         return Finding("fail", "disk space", found, f"free some: from {refuse_percent} % on messages are refused")
     if used_percent >= delete_percent:

@@ -29,6 +29,7 @@ from cometmq.client.cluster.namespaces import strip, wire_group, wrap
 from cometmq.client.codecs import Codec, decode_body, encode_value
 from cometmq.client.messages import Message, SendReceipt
 from cometmq.client.options import ClientOptions, ProducerOptions
+from cometmq.client.produce.arguments import wrong_argument
 from cometmq.client.produce.batching import Buffer, Many, Place
 from cometmq.client.produce.broker_probe import Probe
 from cometmq.client.produce.hooks import SendCheck, SendHook
@@ -164,23 +165,38 @@ class Producer(Generic[T]):
         and their kin when all attempts failed.
         """
         self._need_running()
-        outgoing = self._composer.compose(
-            topic,
-            encode_value(self.codec, value),
-            tag=tag,
-            keys=keys,
-            properties=properties,
-            delay=delay,
-            delay_level=delay_level,
-            deliver_at=deliver_at,
-            wait=wait,
-            flag=flag,
-        )
+        try:
+            outgoing = self._composer.compose(
+                topic,
+                encode_value(self.codec, value),
+                tag=tag,
+                keys=keys,
+                properties=properties,
+                delay=delay,
+                delay_level=delay_level,
+                deliver_at=deliver_at,
+                wait=wait,
+                flag=flag,
+            )
+        except (TypeError, AttributeError) as error:
+            given = {
+                "tag": tag, "keys": keys, "properties": properties, "delay": delay, "delay_level": delay_level,
+                "deliver_at": deliver_at, "flag": flag,
+            }  # fmt: skip
+            raise wrong_argument(given) or error from error
         limit_s = self.options.timeout if timeout is None else timeout
         if ordering_key is None and queue is None and selector is None:
             return await self._sender.send(outgoing, None, limit_s, self.options.retries)
         pick = _pick(outgoing, ordering_key, queue, selector)
         return await self._sender.send(outgoing, pick, limit_s, 0)
+
+    def _compose(
+        self, topic: str, value: T, system: Mapping[str, str] | None, message: MessageKeywords
+    ) -> Outgoing:
+        try:
+            return self._composer.compose(topic, encode_value(self.codec, value), system=system, **message)
+        except (TypeError, AttributeError) as error:
+            raise wrong_argument(message) or error from error
 
     async def send_record(
         self,
@@ -214,7 +230,7 @@ class Producer(Generic[T]):
         Raises what is wrong with the message, and Backpressure while too much waits: `await producer.ready()`.
         """
         self._need_running()
-        outgoing = self._composer.compose(topic, encode_value(self.codec, value), **message)
+        outgoing = self._compose(topic, value, None, message)
         if ordering_key is None and queue is None:
             return self._buffer.add(outgoing, None, None)
         place: Place = queue if queue is not None else ordering_key
@@ -246,7 +262,7 @@ class Producer(Generic[T]):
         pick: Pick | None = None
         many: Many | None = None
         async for value in _each(values):
-            outgoing = self._composer.compose(topic, encode_value(self.codec, value), **message)
+            outgoing = self._compose(topic, value, None, message)
             if many is None:
                 if ordering_key is not None or queue is not None:
                     pick = _pick(outgoing, ordering_key, queue, None)
@@ -271,7 +287,7 @@ class Producer(Generic[T]):
         takes less than it is given.
         """
         self._need_running()
-        outgoing = self._composer.compose(topic, encode_value(self.codec, value), **message)
+        outgoing = self._compose(topic, value, None, message)
         pick: Pick | None = None
         if ordering_key is not None or queue is not None or selector is not None:
             pick = _pick(outgoing, ordering_key, queue, selector)
@@ -317,7 +333,7 @@ class Producer(Generic[T]):
             Property.REPLY_TO_CLIENT: self.instance.client_id,
             Property.TTL: str(round(limit_s * 1000)),
         }
-        outgoing = self._composer.compose(topic, encode_value(self.codec, value), system=system, **message)
+        outgoing = self._compose(topic, value, system, message)
         if self._sender.known_target(outgoing.topic) is None:
             await self._sender.find_target(outgoing.topic)
             await self.instance.heartbeat()  # a broker must know us before it can push a reply
@@ -332,7 +348,7 @@ class Producer(Generic[T]):
         """Answer a message that was sent with `request`. CannotReply for any other."""
         self._need_running()
         topic, system = reply_address(to.properties)
-        outgoing = self._composer.compose(topic, encode_value(self.codec, value), system=system, **message)
+        outgoing = self._compose(topic, value, system, message)
         return await self._sender.send(outgoing, None, self.options.timeout, self.options.retries)
 
     def _read_reply(self, reply: Reply) -> Message[T]:
@@ -418,6 +434,8 @@ async def _each(values: Iterable[T] | AsyncIterable[T]) -> AsyncIterable[T]:
 def _pick(
     outgoing: Outgoing, ordering_key: str | int | None, queue: MessageQueue | None, selector: Selector | None
 ) -> Pick:
+    if ordering_key is not None and (wrong := wrong_argument({"ordering_key": ordering_key})) is not None:
+        raise wrong
     if (ordering_key is not None) + (queue is not None) + (selector is not None) != 1:
         raise ConfigError("ordering_key, queue and selector exclude each other: give one")
     if queue is not None:

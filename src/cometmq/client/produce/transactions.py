@@ -22,7 +22,7 @@ from typing import Final, Generic, TypeAlias, TypeVar, Unpack
 
 from cometmq.client.cluster.instance import Instance
 from cometmq.client.cluster.namespaces import strip
-from cometmq.client.codecs import Codec, encode_value
+from cometmq.client.codecs import Codec
 from cometmq.client.messages import Message, SendReceipt, received
 from cometmq.client.options import ProducerOptions
 from cometmq.client.produce.outgoing import MessageKeywords
@@ -119,14 +119,14 @@ class TransactionProducer(Producer[T]):
         self,
         topic: str,
         value: T,
-        timeout: float | None,
+        timeout: float | None,  # noqa: ASYNC109 - as of `begin`
         message: MessageKeywords,
     ) -> Transaction[T]:
         self._need_running()
         if any(message.get(name) is not None for name in ("delay", "delay_level", "deliver_at")):
             raise ConfigError("a transaction cannot be delayed: send a delayed message after it")
         system = {Property.TRAN_MSG: "true", Property.PGROUP: self.group}
-        outgoing = self._composer.compose(topic, encode_value(self.codec, value), system=system, **message)
+        outgoing = self._compose(topic, value, system, message)
         limit_s = self.options.timeout if timeout is None else timeout
         receipt = await self._sender.send(outgoing, None, limit_s, self.options.retries)
         properties = wire_properties.decode_text(outgoing.properties)
