@@ -277,7 +277,7 @@ def _check(topic: str, kind: str | None) -> None:
 
 
 def _check_queues(argument: str, count: int | None) -> None:
-    if count is not None and (not isinstance(count, int) or isinstance(count, bool)):
+    if type(count) not in (int, type(None)):
         raise ConfigError(f"{argument} is {count!r}, a {type(count).__name__}: give a whole number")
     if count is not None and count < 1:
         raise ConfigError(f"{argument} is {count}: a topic needs at least one; permissions say who may write or read")
