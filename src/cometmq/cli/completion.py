@@ -103,14 +103,14 @@ def _complete_argument(parser: argparse.ArgumentParser, before: list[str], begun
     options = {name: action for action in parser._actions for name in action.option_strings}
     waiting = options.get(before[-1]) if before else None
     if waiting is not None and waiting.nargs != 0:
-        return _values(waiting, before, begun)
+        return _values(parser, waiting, before, begun)
     if begun.startswith("-"):
         return _matching(list(options), begun)
     positionals = [action for action in parser._actions if not action.option_strings]
     given = _positional_count(before, options)
-    if given >= len(positionals):
+    if given >= len(positionals) and not (positionals and positionals[-1].nargs in ("*", "+")):
         return _matching(list(options), begun) if not begun else []
-    return _values(positionals[given], before, begun)
+    return _values(parser, positionals[min(given, len(positionals) - 1)], before, begun)
 
 
 def _positional_count(words: list[str], options: dict[str, argparse.Action]) -> int:
@@ -126,16 +126,44 @@ def _positional_count(words: list[str], options: dict[str, argparse.Action]) -> 
     return count
 
 
-def _values(action: argparse.Action, before: list[str], begun: str) -> list[str]:
+def _values(
+    parser: argparse.ArgumentParser, action: argparse.Action, before: list[str], begun: str
+) -> list[str]:
     if action.choices is not None:
         return _matching([str(choice) for choice in action.choices], begun)
     if action.dest in ("topic", "group", "target"):
         return _matching(_from_cluster("topics" if action.dest == "topic" else "groups", before), begun)
+    if parser.prog == "cometmq pipeline run" and action.dest in ("name", "settings"):
+        return _of_pipelines(action.dest, before, begun)
+    if parser.prog in ("cometmq config set", "cometmq config get") and action.dest in ("changes", "keys"):
+        return _matching(_setting_keys(is_assigned=action.dest == "changes"), begun)
     if action.dest == "context":
         from cometmq.cli.context import Contexts, contexts_file
 
         return _matching(list(Contexts(contexts_file()).known), begun)
     return []
+
+
+def _of_pipelines(what: str, before: list[str], begun: str) -> list[str]:
+    from cometmq.cli.pipeline import PIPELINES
+    from cometmq.cli.shared.pipeline_settings import describe
+
+    if what == "name":
+        return _matching(list(PIPELINES), begun)
+    name = next((word for word in before if word in PIPELINES), None)
+    return _matching([f"{one.name}=" for one in describe(name).settings], begun) if name is not None else []
+
+
+def _setting_keys(*, is_assigned: bool) -> list[str]:
+    """A broker's settings; of those that are changed only what may change while it runs."""
+    from cometmq.broker.config import BrokerConfig
+    from cometmq.settings import Live, settings_of
+    from cometmq.store.options import StoreOptions
+
+    known = {**settings_of(BrokerConfig), **settings_of(StoreOptions)}
+    if not is_assigned:
+        return sorted(known)
+    return sorted(f"{key}=" for key, (_, rule) in known.items() if rule.live is not Live.NEVER)
 
 
 def _from_cluster(what: str, before: list[str]) -> list[str]:

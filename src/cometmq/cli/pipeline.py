@@ -4,10 +4,11 @@
     topics = "orders"
     root = "/lake"
 
-Spark runs in this process (`--master` for a cluster). Settings of a job are its arguments in `cometmq.spark.pipelines`.
+Spark runs in this process (`--master` for a cluster). `run NAME --help` shows the settings of a pipeline.
 """
 
 import argparse
+import difflib
 import inspect
 import sys
 import tomllib
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from cometmq.cli.context import Target, resolve
-from cometmq.cli.shared import output
+from cometmq.cli.shared import output, pipeline_settings
 from cometmq.cli.shared.arguments import Verb, run_noun
 from cometmq.errors import ConfigError
 
@@ -42,6 +43,9 @@ EXIT_FINDINGS: Final = 1
 
 
 def main(argv: list[str]) -> int:
+    if argv[:1] == ["run"] and len(argv) > 1 and argv[1] in PIPELINES and {"-h", "--help"} & set(argv[2:]):
+        print(pipeline_settings.help_text(argv[1]))
+        return 0
     return run_noun("pipeline", "Spark jobs over topics, stores and archives.", VERBS, argv)
 
 
@@ -59,7 +63,10 @@ def _run_arguments(parser: argparse.ArgumentParser) -> None:
 def _run(options: argparse.Namespace) -> int:
     name, settings = _settings(options)
     if name not in PIPELINES:
-        raise ConfigError(f"there is no pipeline {name}; there are {', '.join(PIPELINES)}")
+        near = difflib.get_close_matches(name, PIPELINES, 1)
+        hint = f": do you mean {near[0]}?" if near else f"; there are {', '.join(PIPELINES)}"
+        raise ConfigError(f"there is no pipeline {name}{hint}")
+    settings = {pipeline_settings.canonical(name, key): value for key, value in settings.items()}
     try:
         from cometmq.spark import pipelines, session
     except ImportError as error:

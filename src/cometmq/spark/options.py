@@ -31,7 +31,8 @@ class Options:
         self.given: set[str] = set()
         for name, value in given.items():
             lower = name.lower()
-            canonical = names.get(lower) or others.get(lower)
+            plain = lower.replace("_", "")  # rows_per_batch as pipelines spell it, rowsPerBatch as formats do
+            canonical = names.get(plain) or others.get(plain) or names.get(lower) or others.get(lower)
             if canonical is not None:
                 self._values[canonical] = value
                 self.given.add(canonical)
