@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -243,3 +244,23 @@ def test_completion_knows_commands_verbs_options_topics_and_groups(comet: Comet)
     assert found("nonsense", "") == []
     for shell in ("bash", "zsh", "fish"):
         assert "cometmq complete --" in comet.good("completion", shell).out
+
+
+def test_latency_is_measured_beside_another_bench(comet: Comet, cluster: SyncCluster) -> None:
+    with cluster.client() as client, client.admin() as admin:
+        admin.create_topic("cometmq-bench", queues=2)
+        with client.producer("other") as producer:
+            stopping = threading.Event()
+
+            def send() -> None:
+                while not stopping.is_set():
+                    producer.send("cometmq-bench", b"x" * 1024)
+
+            other = threading.Thread(target=send)
+            other.start()
+            try:
+                ran = comet.good("bench", "latency", "-n", "20", "-o", "json").json
+            finally:
+                stopping.set()
+                other.join()
+    assert 0 < ran["mean_ms"] <= ran["max_ms"] < 60_000

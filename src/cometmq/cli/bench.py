@@ -15,6 +15,7 @@ One process of Python is the load: it measures what such a client gets, not what
 
 import argparse
 import asyncio
+import os
 import struct
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -38,7 +39,8 @@ TOPIC: Final = "cometmq-bench"
 GROUP: Final = "cometmq-bench"
 MODES: Final = ("sync", "async", "oneway", "batch")
 BATCH_COUNT: Final = 32
-_STAMP: Final = struct.Struct(">d")
+# Which run sent it, and when: another bench may send to the same topic.
+_STAMP: Final = struct.Struct(">8sd")
 
 
 def main(argv: list[str]) -> int:
@@ -195,11 +197,14 @@ async def _latency(options: argparse.Namespace) -> int:
             async with aclosing(arrivals):
                 await _until_it_reads(producer, options.topic, arrivals)
                 run = Run(options.count)
-                sending = asyncio.create_task(_send_at_rate(producer, options))
+                own = os.urandom(8)
+                sending = asyncio.create_task(_send_at_rate(producer, options, own))
                 async for message in arrivals:
                     if len(message.body) >= _STAMP.size:
-                        run.times.add((time.perf_counter() - _STAMP.unpack_from(message.body)[0]) * 1000)
-                        run.done += 1
+                        sender, sent_s = _STAMP.unpack_from(message.body)
+                        if sender == own:
+                            run.times.add((time.perf_counter() - sent_s) * 1000)
+                            run.done += 1
                     if run.done >= options.count:
                         break
                 await sending
@@ -223,12 +228,12 @@ async def _until_it_reads(
         await asyncio.wait([first])  # a generator that still runs cannot be closed
 
 
-async def _send_at_rate(producer: "Producer[bytes]", options: argparse.Namespace) -> None:
+async def _send_at_rate(producer: "Producer[bytes]", options: argparse.Namespace, own: bytes) -> None:
     began_s = time.monotonic()
     fill = b"x" * max(0, options.size - _STAMP.size)
     for number in range(options.count):
         await asyncio.sleep(max(0.0, began_s + number / options.rate - time.monotonic()))
-        await producer.send(options.topic, _STAMP.pack(time.perf_counter()) + fill)
+        await producer.send(options.topic, _STAMP.pack(own, time.perf_counter()) + fill)
 
 
 def _report(form: str, figures: dict[str, Any], run: Run) -> None:
