@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.cli import sets
 from cometmq.cli.shared import cluster_health, output
-from cometmq.cli.shared.arguments import Verb, duration, natural, run_noun
+from cometmq.cli.shared.arguments import CLEAR, Verb, duration, natural, run_noun
 from cometmq.cli.shared.connect import administration
 from cometmq.cli.shared.failures import EXIT_NO
 from cometmq.cli.shared.times import bytes_text
@@ -26,7 +26,6 @@ from cometmq.names import RETRY_PREFIX
 if TYPE_CHECKING:
     from cometmq.client.admin import Admin, BrokerState
 
-CLEAR: Final = "\x1b[H\x1b[2J"
 DISK_FULL: Final = 0.85
 
 
@@ -135,9 +134,11 @@ async def _top(options: argparse.Namespace) -> None:
 def _draw(brokers: list[dict[str, Any]], groups: list[dict[str, Any]]) -> None:
     columns = ("broker", "id", "state", "in_tps", "out_tps", "messages_today", "wait_ms", "unflushed", "disk", "memory",
                "up")  # fmt: skip
-    text = output.table(brokers, columns)
+    width, colour = output.terminal_width(), output.coloured()
+    text = output.table(brokers, columns, width=width, colour=colour)
     if groups:
-        text += "\n\n" + output.table(groups, ("group", "members", "behind", "topics"))
+        of_groups = ("group", "members", "behind", "topics")
+        text += "\n\n" + output.table(groups, of_groups, width=width, colour=colour)
     print((CLEAR if sys.stdout.isatty() else "") + text, flush=True)
 
 
@@ -218,8 +219,8 @@ async def _clean(options: argparse.Namespace) -> None:
 
 
 VERBS: Final = (
-    Verb("list", "every broker with version, rates and state", _list, _cluster),
-    Verb("health", "is everything up and is there room? exit code 1 if not", _health, _cluster),
+    Verb("list", "every broker with version, rates and state", _list, _cluster, watch=True),
+    Verb("health", "is everything up and is there room? exit code 1 if not", _health, _cluster, watch=True),
     Verb("top", "a live view: rates, waits, lag, disk, memory", _top, _top_arguments),
     Verb("figures", "everything that one broker says about itself", _figures, _broker),
     Verb("close-writes", "let clients write to other brokers, before one is taken away", _close_writes, _broker_yes),

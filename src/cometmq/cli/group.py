@@ -242,8 +242,8 @@ async def _lag(options: argparse.Namespace) -> None:
     if options.output in ("json", "yaml"):
         output.record(options.output, {**whole, "queues": queues})
         return
-    columns = ("topic", "broker", "queue", "committed", "end", "behind", "owner")
-    output.rows(options.output, queues, columns, ("age", "consumed"))
+    columns = ("topic", "broker", "queue", "committed", "end", "behind", "age", "owner")
+    output.rows(options.output, queues, columns, ("consumed",))
     output.note(f"{behind} behind in {len(queues)} queues, {len(members)} members, {len(idle)} idle")
     for line in [*(f"idle: {member}" for member in idle), *advice]:
         output.note(line)
@@ -408,7 +408,7 @@ VERBS: Final = (
     Verb("describe", "settings, members and subscriptions of one group", _describe, _group),
     Verb("alter", "change settings; --enable after a broker disabled it", _alter, _change_arguments),
     Verb("delete", "delete a group and its offsets", _delete, _delete_arguments),
-    Verb("lag", "how far behind, who owns which queue, who is idle", _lag, _lag_arguments),
+    Verb("lag", "how far behind, who owns which queue, who is idle", _lag, _lag_arguments, watch=True),
     Verb("seek", "move a group in one topic", _seek, _seek_arguments,
          example="cometmq group seek billing orders --to -1h"),
     Verb("clone", "let one group go on where another is", _clone, _clone_arguments),

@@ -83,6 +83,8 @@ class PydanticCodec(Generic[T]):
 
 def typed_codec(kind: type[T]) -> Codec[T]:
     """TypeError for a type that JSON cannot be read as."""
+    if kind is object:
+        return TypedCodec(Any)
     strangers = _strangers(kind)
     if not strangers:
         return TypedCodec(kind)

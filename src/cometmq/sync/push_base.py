@@ -13,7 +13,11 @@ from cometmq.wire.bodies import MessageQueue
 
 
 class PushConsumerBase(Life):
-    """Made by `Client.push_consumer()`; on its own, with `namesrv=`, it has a private client."""
+    """Made by `Client.push_consumer()`; on its own it has a private client, of `namesrv` or COMETMQ_NAMESRV.
+
+    On its own it may be made where the module is imported, and is then run by `cometmq run module:app`. `options` may
+    also be given as keywords, the fields of `ConsumerOptions`.
+    """
 
     def __init__(self, inner: AsyncPushConsumer, thread: LoopThread) -> None:
         self._inner: AsyncPushConsumer = inner

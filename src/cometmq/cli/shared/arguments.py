@@ -5,6 +5,7 @@ coroutine of the parsed options; it returns the exit code, None meaning 0. What 
 """
 
 import argparse
+import sys
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
@@ -16,6 +17,8 @@ Outcome = int | None
 Action = Callable[[argparse.Namespace], Outcome | Coroutine[Any, Any, Outcome]]
 UNITS_S: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 MOMENT_OPTIONS: Final = ("--from", "--to", "--at")
+WATCH_S: Final = 2.0
+CLEAR: Final = "\x1b[H\x1b[2J"
 UNITS_BYTES: Final = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
@@ -28,7 +31,8 @@ class Parser(argparse.ArgumentParser):
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """`cluster`: it talks to servers, so it takes --namesrv and its kin. `output`: it takes -o."""
+    """`cluster`: it talks to servers, so it takes --namesrv and its kin. `output`: it takes -o. `watch`: it takes
+    --watch, which does it again and again."""
 
     name: str
     purpose: str
@@ -37,6 +41,7 @@ class Verb:
     cluster: bool = True
     output: bool = True
     example: str = ""
+    watch: bool = False
 
 
 def run_noun(noun: str, purpose: str, verbs: Sequence[Verb], argv: list[str]) -> int:
@@ -71,6 +76,11 @@ def _fill(parser: argparse.ArgumentParser, verb: Verb) -> None:
         verb.arguments(parser)
     if verb.output:
         parser.add_argument("-o", "--output", choices=output.FORMATS, default="table", help="default: table")
+    if verb.watch:
+        parser.add_argument(
+            "--watch", metavar="TIME", nargs="?", const=WATCH_S, type=duration,
+            help=f"again after this time, {WATCH_S:g}s unless given, until Ctrl-C; exit code of the last look",
+        )  # fmt: skip
     if verb.cluster:
         add_cluster(parser)
 
@@ -106,15 +116,41 @@ def _run(
         options = parser.parse_args(joined_moments(argv))
     except SystemExit as leaving:  # argparse has said what is wrong, or printed its help
         return int(leaving.code or 0)
-    shown = f"{name} {options.verb}" if hasattr(options, "verb") else name
+    shown = options.shown = f"{name} {options.verb}" if hasattr(options, "verb") else name
     try:
-        outcome = choose(options)(options)
-        code = _finish(outcome) if isinstance(outcome, Coroutine) else outcome
+        code = _look(choose(options), options)
+        if getattr(options, "watch", None) is not None:
+            code = _watch(choose(options), options, code)
     except BrokenPipeError:
         raise
     except (CometError, OSError) as error:
         return failures.fail(shown, error)
     return code or 0
+
+
+def _look(action: Action, options: argparse.Namespace) -> Outcome:
+    outcome = action(options)
+    return _finish(outcome) if isinstance(outcome, Coroutine) else outcome
+
+
+def _watch(action: Action, options: argparse.Namespace, code: Outcome) -> Outcome:
+    """On a terminal each picture is drawn over the one before."""
+    import time
+
+    try:
+        while True:
+            time.sleep(options.watch)
+            if sys.stdout.isatty():
+                sys.stdout.write(CLEAR)
+            try:
+                code = _look(action, options)
+            except (CometError, OSError) as error:  # a server that is away now may be back at the next look
+                if isinstance(error, BrokenPipeError):
+                    raise
+                code = failures.fail(options.shown, error)
+            sys.stdout.flush()
+    except KeyboardInterrupt:
+        return code
 
 
 def _finish(work: Coroutine[Any, Any, Outcome]) -> Outcome:
