@@ -1,7 +1,7 @@
 """Writes docs/api.md, the reference of the client, from the docstrings and signatures of its public names.
 
-python scripts/api_reference.py            write it
-python scripts/api_reference.py --check    exit 1 if it is out of date
+    python scripts/api_reference.py            write it
+    python scripts/api_reference.py --check    exit 1 if it is out of date
 """
 
 import dataclasses

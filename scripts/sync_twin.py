@@ -259,7 +259,7 @@ def _docstring(doc: str, indent: int) -> str:
     pad = " " * indent
     lines = doc.splitlines()
     text = "\n".join([f'{pad}"""{lines[0]}', *[f"{pad}{line}".rstrip() for line in lines[1:]]])
-    return f'{text}\n{pad}"""' if len(lines) > 1 else f'{text}"""'
+    return f"{text}\n{pad}\"\"\"" if len(lines) > 1 else f'{text}"""'
 
 
 def formatted(text: str) -> str:

@@ -262,3 +262,5 @@ def successor(document: Document, me: int, seen: Seen) -> int:
         if number != me and number not in document.seals and number in seen.progress.caught_up
     ]
     return max(able, key=lambda number: (seen.progress.ends.get(number, -1), -number), default=0)
+
+

@@ -136,7 +136,9 @@ class SetMember:
         kept, options = self.memory.kept, self._store.options
         own = Member(self._own.address, self._registration.ha_address, kept.check)
         try:
-            number, check = await self.keeper.join(own, kept.id, self.copies, is_empty=self._store.log.max_offset == 0)
+            number, check = await self.keeper.join(
+                own, kept.id, self.copies, is_empty=self._store.log.max_offset == 0
+            )
             if (number, check) != (kept.id, kept.check):
                 self.memory.become(number, check)
             if options.in_sync_replicas == 1:
@@ -408,6 +410,8 @@ class SetMember:
                 for number, member in sorted(leader.members.items())
             ],
         )
+
+
 
 
 def _ignore(_is_replica: bool) -> None: ...

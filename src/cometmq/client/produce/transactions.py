@@ -116,11 +116,7 @@ class TransactionProducer(Producer[T]):
         await self._end_quietly(transaction, transaction.state)
 
     async def _begin(
-        self,
-        topic: str,
-        value: T,
-        timeout: float | None,
-        message: MessageKeywords,
+        self, topic: str, value: T, timeout: float | None, message: MessageKeywords  # noqa: ASYNC109
     ) -> Transaction[T]:
         self._need_running()
         if any(message.get(name) is not None for name in ("delay", "delay_level", "deliver_at")):
