@@ -252,3 +252,12 @@ async def test_a_proxy_that_stops_gives_back_what_it_renewed(tmp_path: Path) -> 
         await peer.settle_consumer("g", {"T": "*"})
         found = [message for broker in cluster.brokers for message in await taken_from(cluster, peer, broker)]
         assert [(it.body, it.system_properties.delivery_attempt) for it in found] == [(b"x", 2)]
+
+
+async def test_it_is_ready_while_a_name_server_answers(tmp_path: Path) -> None:
+    async with proxied(tmp_path) as (cluster, proxy, _):
+        await until(lambda: proxy.seen.readyz().status == 200)
+        await cluster.nameserver.stop()
+        await cluster.advance(25)
+        await until(lambda: proxy.seen.readyz().status == 503)
+        assert b"name server" in proxy.seen.readyz().body
