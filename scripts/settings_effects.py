@@ -14,6 +14,7 @@ EFFECTS: Final[dict[str, str]] = {
     "clients that take any accept",
     "grpcMaxInboundMessageSize": "a larger request of a gRPC client is refused. RocketMQ's proxy: 130 MiB",
     "grpcClientIdleTimeMills": "a gRPC connection without calls is closed after so long",
+    "grpcShutdownTimeSeconds": "how long a proxy that stops waits for calls to end",
     "enableTopicMessageTypeCheck": "a message of a gRPC client must be of its topic's type (`message.type`)",
     "maxDelayTimeMills": "how far ahead a gRPC client may delay a message",
     # Identity and network

@@ -1,4 +1,4 @@
-"""Writes docs/settings.md: every setting of broker, store and name server, from the classes that define them.
+"""Writes docs/settings.md: every setting of broker, store, name server and proxy, from the classes that define them.
 
     python -m scripts.settings_table             write it
     python -m scripts.settings_table --check     exit code 1 if it is not current
@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from cometmq.broker.config import BROKER_INERT, BrokerConfig
-from cometmq.config import NAME_SERVER_INERT, NameServerConfig, ServerConfig
+from cometmq.config import NAME_SERVER_INERT, NameServerConfig, SeenConfig, ServerConfig, TlsConfig
+from cometmq.proxy.config import ProxyConfig
 from cometmq.settings import Live, settings_of
 from cometmq.store.options import EXPLAINED_KEYS, StoreOptions
 from scripts.settings_effects import EFFECTS
@@ -22,10 +23,13 @@ PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "settings.md"
 UNITS: Final = {"ms": "ms", "s": "s", "bytes": "bytes", "percent": "%", "hours": "hours"}
 CHANGES: Final = {Live.NOW: "at once", Live.START: "after a restart", Live.NEVER: "in the file only"}
 KINDS: Final[tuple[tuple[str, type[Any]], ...]] = (
+    ("Every server and a proxy", TlsConfig),
+    ("What every server and a proxy show of themselves", SeenConfig),
     ("Every server", ServerConfig),
     ("Broker", BrokerConfig),
     ("Store", StoreOptions),
     ("Name server", NameServerConfig),
+    ("Proxy", ProxyConfig),
 )
 HEAD: Final = """# Settings
 

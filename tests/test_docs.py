@@ -16,6 +16,7 @@ from cometmq.cli.main import COMMANDS
 from cometmq.cli.mqadmin import ALIASES
 from cometmq.cli.shared.arguments import Verb, joined_moments, noun_parser, verb_parser
 from cometmq.config import NameServerConfig
+from cometmq.proxy.config import ProxyConfig
 from cometmq.settings import settings_of
 from cometmq.store.options import StoreOptions
 from scripts.settings_effects import EFFECTS
@@ -92,7 +93,7 @@ def test_the_page_of_settings_is_current() -> None:
 
 
 def test_every_setting_says_what_it_does() -> None:
-    kinds = (BrokerConfig, StoreOptions, NameServerConfig)
+    kinds = (BrokerConfig, StoreOptions, NameServerConfig, ProxyConfig)
     known = {key for kind in kinds for key in settings_of(kind)}
     assert known == set(EFFECTS)
     assert [key for key, effect in EFFECTS.items() if len(effect.split()) < 2] == []

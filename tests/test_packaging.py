@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from cometmq.broker.admin import settings as live
-from cometmq.cli import broker, health, nameserver, up
+from cometmq.cli import broker, health, nameserver, proxy, up
 from cometmq.net.seen import PAGES
 from cometmq.settings import settings_of
 from cometmq.store.options import StoreOptions
@@ -24,7 +24,13 @@ from scripts import record_session
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGING = ROOT / "packaging"
-PARSERS = {"broker": broker._parser, "nameserver": nameserver._parser, "up": up._parser, "health": health._parser}
+PARSERS = {
+    "broker": broker._parser,
+    "nameserver": nameserver._parser,
+    "up": up._parser,
+    "health": health._parser,
+    "proxy": proxy._parser,
+}
 PROBES = ("startupProbe", "livenessProbe", "readinessProbe")
 
 

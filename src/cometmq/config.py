@@ -43,7 +43,21 @@ class TlsConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServerConfig(TlsConfig):
+class SeenConfig(TlsConfig):
+    """What a server shows of itself."""
+
+    # Metrics and health
+    metrics_exporter_type: str = setting("metricsExporterType", "DISABLE", NEVER)
+    metrics_port: int = setting("metricsPromExporterPort", 5557, NEVER, most=65535)
+    metrics_host: str = setting("metricsPromExporterHost", "", NEVER)
+    metrics_label: str = setting("metricsLabel", "", NEVER)
+    metrics_series_max: int = setting("metricsOtelCardinalityLimit", 50_000, NEVER, least=1, most=1_000_000)
+    metrics_log_interval_ms: int = setting("metricLoggingExporterIntervalInMills", 10_000, NEVER, least=100)
+    health_port: int = setting("healthPort", 0, NEVER, most=65535)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerConfig(SeenConfig):
     """What every server has: who may talk to it. None of it can be changed over the wire."""
 
     # Who may talk to it
@@ -56,15 +70,6 @@ class ServerConfig(TlsConfig):
     inner_credentials: str = setting("innerClientAuthenticationCredentials", "", NEVER, secret=True)
     audit_log_path: str = setting("authAuditLogPath", "", NEVER)
     proxy_trusted_addresses: str = setting("proxyProtocolTrustedAddresses", "", NEVER)
-
-    # Metrics and health
-    metrics_exporter_type: str = setting("metricsExporterType", "DISABLE", NEVER)
-    metrics_port: int = setting("metricsPromExporterPort", 5557, NEVER, most=65535)
-    metrics_host: str = setting("metricsPromExporterHost", "", NEVER)
-    metrics_label: str = setting("metricsLabel", "", NEVER)
-    metrics_series_max: int = setting("metricsOtelCardinalityLimit", 50_000, NEVER, least=1, most=1_000_000)
-    metrics_log_interval_ms: int = setting("metricLoggingExporterIntervalInMills", 10_000, NEVER, least=100)
-    health_port: int = setting("healthPort", 0, NEVER, most=65535)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

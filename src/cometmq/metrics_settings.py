@@ -8,7 +8,7 @@ import logging
 import re
 from typing import Final
 
-from cometmq.config import ServerConfig
+from cometmq.config import SeenConfig
 from cometmq.settings import SettingError
 
 logger = logging.getLogger(__name__)
@@ -22,7 +22,7 @@ TYPES: Final = (DISABLE, OTLP, PROM, LOG)
 _LABEL: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]{0,99}")
 
 
-def exporter_type(config: ServerConfig) -> str:
+def exporter_type(config: SeenConfig) -> str:
     text = config.metrics_exporter_type
     if text.isascii() and text.isdigit() and int(text) < len(TYPES):
         return TYPES[int(text)]
@@ -31,7 +31,7 @@ def exporter_type(config: ServerConfig) -> str:
     return text
 
 
-def own_labels(config: ServerConfig) -> dict[str, str]:
+def own_labels(config: SeenConfig) -> dict[str, str]:
     labels: dict[str, str] = {}
     for pair in filter(None, (pair.strip() for pair in config.metrics_label.split(","))):
         name, colon, value = pair.partition(":")

@@ -17,7 +17,9 @@ class ThinnedLog:
 
     __slots__ = ("_clock", "_every", "_line_s", "_logger", "_quiet_s", "count")
 
-    def __init__(self, logger: logging.Logger, clock: Clock, every: int = EVERY, quiet_s: float = QUIET_S) -> None:
+    def __init__(
+        self, logger: logging.Logger, clock: Clock, every: int = EVERY, quiet_s: float = QUIET_S
+    ) -> None:
         self._logger = logger
         self._clock = clock
         self._every = every

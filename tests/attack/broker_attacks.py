@@ -71,8 +71,7 @@ def subscriptions_with_a_megabyte_of_tags(target: Target) -> None:
         b'{"topic":"HonestTopic","subString":"' + expression + b'"}',
         b'{"topic":"HonestTopic","subString":"x","tagsSet":[' + lists + b"]}",
         b'{"topic":"HonestTopic","subString":"x","codeSet":['
-        + b",".join(b"%d" % (number << 16) for number in range(-32768, 32767))
-        + b"]}",
+        + b",".join(b"%d" % (number << 16) for number in range(-32768, 32767)) + b"]}",
     ):
         body = b'{"clientID":"x","consumerDataSet":[{"groupName":"g","subscriptionDataSet":[' + subscription + b"]}]}"
         link.call(request(Request.HEART_BEAT, {}, body))
@@ -169,7 +168,9 @@ def parked_pulls_with_long_subscriptions(target: Target) -> None:
         for count in range(target.size(2_400) // 4):
             text = f"a{count} = '{number}' OR " + " OR ".join(f"b = '{tag}'" for tag in range(300))
             link.send(
-                pull_request("HonestTopic", 3, 0, group="g", tags=text, suspend_ms=30_000, expression_type="SQL92")
+                pull_request(
+                    "HonestTopic", 3, 0, group="g", tags=text, suspend_ms=30_000, expression_type="SQL92"
+                )
             )
         time.sleep(0.2)
 

@@ -14,7 +14,11 @@ MODULES = (broker_attacks, grpc_attacks, nameserver_attacks, slow_peers)  # each
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="memory is read from /proc")
 
 
-@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
+def rows_of(attack: Attack) -> tuple[pytest.MarkDecorator, ...]:
+    return (pytest.mark.mission("GR-09"),) if attack.kind == "grpc" else ()
+
+
+@pytest.mark.parametrize("attack", [pytest.param(it, id=it.name, marks=rows_of(it)) for it in ATTACKS])
 def test_an_attack_hurts_only_its_sender(tmp_path: Path, attack: Attack) -> None:
     outcome = corpus.play(attack, tmp_path)
     print(outcome.line())

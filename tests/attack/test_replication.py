@@ -207,10 +207,9 @@ def test_a_replica_outlives_a_master_that_lies(tmp_path: Path, lie: str) -> None
             assert answer.code == 0
             return dict(re.findall(r'"(\w+)"\s*:\s*"([^"]*)"', answer.body.decode()))
 
-    with (
-        fake_master(LIES[lie]) as (port, reports),
-        broker_process(tmp_path, brokerRole="SLAVE", brokerId=1, haMasterAddress=f"127.0.0.1:{port}") as replica,
-    ):
+    with fake_master(LIES[lie]) as (port, reports), broker_process(
+        tmp_path, brokerRole="SLAVE", brokerId=1, haMasterAddress=f"127.0.0.1:{port}"
+    ) as replica:
         before_mib = memory_mib(replica, "VmRSS")
         end_s = time.monotonic() + 20
         while not reports and time.monotonic() < end_s:

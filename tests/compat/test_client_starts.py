@@ -164,7 +164,9 @@ def java_starts(
 
 
 @pytest.mark.mission("CG-11")
-def test_both_clients_begin_where_rule_and_broker_say(servers: tuple[str, str], java55: JavaShell, topic: str) -> None:
+def test_both_clients_begin_where_rule_and_broker_say(
+    servers: tuple[str, str], java55: JavaShell, topic: str
+) -> None:
     namesrv, broker = servers
     found: dict[str, dict[tuple[str, str], int]] = {}
     for who in ("python", "java"):

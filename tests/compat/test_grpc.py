@@ -28,6 +28,7 @@ class Place(NamedTuple):
         return "-".join(self)
 
 
+TEST = "test_a_client_does_what_the_scenario_says"
 # Each client as it connects by default.
 QUICK = {
     Place("comet", "python", "plain"),
@@ -86,7 +87,7 @@ class Cells:
 def cells(fronts: Fronts, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cells]:
     wanted: dict[Place, list[str]] = {}
     for item in request.session.items:
-        if isinstance(item, pytest.Function) and item.originalname == test_client_and_front.__name__:
+        if isinstance(item, pytest.Function) and item.originalname == TEST:
             parameters: dict[str, Any] = item.callspec.params
             wanted.setdefault(parameters["place"], []).append(parameters["scenario"])
     cells = Cells(fronts, wanted, tmp_path_factory)
@@ -94,7 +95,8 @@ def cells(fronts: Fronts, request: pytest.FixtureRequest, tmp_path_factory: pyte
     cells.close()
 
 
-def test_client_and_front(cells: Cells, place: Place, scenario: str) -> None:
+@pytest.mark.mission("GR-07")
+def test_a_client_does_what_the_scenario_says(cells: Cells, place: Place, scenario: str) -> None:
     try:
         cell = cells[place]
     except ToolMissing as missing:

@@ -1,7 +1,7 @@
 """Why a need is allowed or refused: what `policies.decide` says, with the part that every entry had in it.
 
-for each in reasons(acl, need, "10.1.2.3"):
-    each.entry, each.policy, each.why         "decides", "another action", "Topic:orders is more specific" ...
+    for each in reasons(acl, need, "10.1.2.3"):
+        each.entry, each.policy, each.why         "decides", "another action", "Topic:orders is more specific" ...
 """
 
 from collections.abc import Iterator

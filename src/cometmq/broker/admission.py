@@ -111,7 +111,9 @@ def make_families(
 class _Patience:
     """Refuses what waited too long; `wait` is the attribute of BrokerConfig that says how long that is."""
 
-    def __init__(self, config: Callable[[], BrokerConfig], watch: LoopWatch, family: Family, wait: str) -> None:
+    def __init__(
+        self, config: Callable[[], BrokerConfig], watch: LoopWatch, family: Family, wait: str
+    ) -> None:
         self._config: Callable[[], BrokerConfig] = config
         self._watch: LoopWatch = watch
         self._family: Family = family

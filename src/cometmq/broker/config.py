@@ -16,6 +16,7 @@ NEVER: Final = Live.NEVER
 I64_MAX: Final = 2**63 - 1
 
 
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig(ServerConfig):
     """One broker process. Defaults are RocketMQ 5.5's unless a comment says otherwise."""

@@ -151,7 +151,9 @@ class Rooms:
             replication.status,
             endpoints,
         )
-        promises = Promises(replication.copies, self.replicas.registration.known_to, lambda: replication.is_connected)
+        promises = Promises(
+            replication.copies, self.replicas.registration.known_to, lambda: replication.is_connected
+        )
         self.metrics = MetricsRoom(context, promises)
         if counts_requests:
             self.metrics.measure()

@@ -221,7 +221,9 @@ def _decide(options: argparse.Namespace, need: "Need", acl: "Acl") -> int:
     return _answer(options, need, "refused", cause, entries)
 
 
-def _answer(options: argparse.Namespace, need: "Need", outcome: str, cause: str, entries: list[dict[str, Any]]) -> int:
+def _answer(
+    options: argparse.Namespace, need: "Need", outcome: str, cause: str, entries: list[dict[str, Any]]
+) -> int:
     if options.output in ("json", "yaml"):
         whole = {"user": options.user, "resource": need.resource, "action": min(need.actions),
                  "from": options.source or None, "outcome": outcome, "cause": cause, "entries": entries}  # fmt: skip

@@ -125,7 +125,9 @@ def resolve(options: argparse.Namespace, environment: Mapping[str, str] = os.env
     return Target(namesrv, access_key, secret_key, source, tls)
 
 
-def _key(name: str, options: argparse.Namespace, environment: Mapping[str, str], context: Context | None) -> str | None:
+def _key(
+    name: str, options: argparse.Namespace, environment: Mapping[str, str], context: Context | None
+) -> str | None:
     flag, variable = f"--{name.replace('_', '-')}", f"COMETMQ_{name.upper()}"
     kept = getattr(context, name) if context is not None else None
     for place, text in ((flag, getattr(options, name)), (variable, environment.get(variable)), ("the context", kept)):

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from cometmq.client.messages import Message
 
 
+
 def main(argv: list[str]) -> int:
     return run_noun("dlq", "Dead letters: list, replay.", VERBS, argv)
 

@@ -1,9 +1,9 @@
 """`cometmq group`: consumer groups, how far they are, and moving them.
 
-cometmq group lag billing                             per queue: behind, owner; and what to do about it
-cometmq group seek billing orders --to -1h            the plan; with --yes it is carried out and read back
-cometmq group clone billing billing-copy              let one group go on where another is
-cometmq group alter billing --enable                  after a broker disabled it for being too far behind
+    cometmq group lag billing                             per queue: behind, owner; and what to do about it
+    cometmq group seek billing orders --to -1h            the plan; with --yes it is carried out and read back
+    cometmq group clone billing billing-copy              let one group go on where another is
+    cometmq group alter billing --enable                  after a broker disabled it for being too far behind
 """
 
 import argparse

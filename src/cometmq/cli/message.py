@@ -1,10 +1,10 @@
 """`cometmq message`: single messages, found by id, key or time; what happened to them; sending one again.
 
-cometmq message get ID --topic orders        ID as `send` printed it; an offset id needs no topic
-cometmq message find orders --key 7
-cometmq message find orders --from -1h --to now
-cometmq message trace ID                     needs clients that trace (producer option trace=True)
-cometmq message resend ID --topic orders     a new message with the same body, tag, keys and properties
+    cometmq message get ID --topic orders        ID as `send` printed it; an offset id needs no topic
+    cometmq message find orders --key 7
+    cometmq message find orders --from -1h --to now
+    cometmq message trace ID                     needs clients that trace (producer option trace=True)
+    cometmq message resend ID --topic orders     a new message with the same body, tag, keys and properties
 """
 
 import argparse

@@ -14,7 +14,7 @@ import argparse
 import os
 
 from cometmq.cli.shared import serving
-from cometmq.errors import CometError
+from cometmq.errors import CometError, StoreError
 from cometmq.proxy.config import ProxyConfig, load
 from cometmq.settings import SettingError, texts_of
 from cometmq.wire import java_properties
@@ -27,7 +27,7 @@ def main(argv: list[str]) -> int:
         return int(leaving.code or 0)
     try:
         config = load(_texts(options))
-    except SettingError as error:
+    except (SettingError, StoreError) as error:
         return serving.fail("proxy", serving.EXIT_SETTINGS, error)
     if options.print_config:
         print(java_properties.write(texts_of(config)), end="")

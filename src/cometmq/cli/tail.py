@@ -35,7 +35,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--follow", action=argparse.BooleanOptionalAction, help="wait for more at the end")
     parser.add_argument("--queue", type=natural, metavar="N", help="only this queue")
     parser.add_argument("--tag", metavar="A||B", help="only messages with one of these tags")
-    parser.add_argument("--filter", metavar="SQL", help='only messages whose properties match, like "amount > 10"')
+    parser.add_argument("--filter", metavar="SQL", help="only messages whose properties match, like \"amount > 10\"")
     parser.add_argument("-f", "--format", help=messages.FORMAT_HELP)
     parser.add_argument("--decode", choices=messages.DECODERS, default="auto")
     parser.add_argument("--unpack", action="store_true", help="bodies that the application compressed itself")

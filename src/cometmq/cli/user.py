@@ -141,7 +141,9 @@ def _user_and_yes(parser: argparse.ArgumentParser) -> None:
 
 async def _enable(options: argparse.Namespace) -> None:
     async with administration(options) as admin:
-        changed = await admin.alter_user(options.user, is_enabled=True, cluster=options.cluster, broker=options.broker)
+        changed = await admin.alter_user(
+            options.user, is_enabled=True, cluster=options.cluster, broker=options.broker
+        )
     output.record(options.output, _row(changed))
 
 
@@ -152,7 +154,9 @@ async def _disable(options: argparse.Namespace) -> None:
         if not options.yes:
             output.note(NOT_CHANGED)
             return
-        changed = await admin.alter_user(user.name, is_enabled=False, cluster=options.cluster, broker=options.broker)
+        changed = await admin.alter_user(
+            user.name, is_enabled=False, cluster=options.cluster, broker=options.broker
+        )
     output.record(options.output, _row(changed))
 
 

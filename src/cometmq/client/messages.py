@@ -114,7 +114,9 @@ class Message(msgspec.Struct, Generic[T], frozen=True):
 Fields: TypeAlias = tuple[str, bytes, Any, dict[str, str], str, str, MessageQueue, int, int, int, int, int, int]
 
 
-def received(stored: StoredMessage, broker_name: str, codec: Codec[T], namespace: str | None = None) -> Message[T]:
+def received(
+    stored: StoredMessage, broker_name: str, codec: Codec[T], namespace: str | None = None
+) -> Message[T]:
     """A record as its consumer sees it: body decompressed, namespace gone, a retry with the topic that it was sent to.
     WireError or CodecError."""
     return Message(*received_fields(stored, broker_name, codec, namespace))

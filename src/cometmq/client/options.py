@@ -358,3 +358,5 @@ def _need_positive(name: str, value: float) -> None:
 def _need_range(name: str, value: float, least: float, most: float) -> None:
     if not least <= value <= most:
         raise ConfigError(f"{name} is {value}, allowed are {least} to {most}")
+
+

@@ -300,3 +300,5 @@ def _check_master(document: Document, master: int, epoch: int) -> None:
 def _without(numbers: Iterable[int], gone: Iterable[int]) -> tuple[int, ...]:
     left_out = set(gone)
     return tuple(number for number in numbers if number not in left_out)
+
+

@@ -96,7 +96,9 @@ class Actor(Protocol):
 class Keeper:
     """`document` is the newest that is known; `changed()` has it look whether there is something to do."""
 
-    def __init__(self, store: SetStore, clock: Clock, actor: Actor, cluster: str, name: str, session_ms: int) -> None:
+    def __init__(
+        self, store: SetStore, clock: Clock, actor: Actor, cluster: str, name: str, session_ms: int
+    ) -> None:
         self.store = store
         self.document: Document | None = None
         self.version: int = 0

@@ -265,3 +265,5 @@ def successor(document: Document, me: int, seen: Seen) -> int:
         if number != me and number in seen.progress.caught_up and number not in {*document.seals, *document.leaving}
     ]
     return max(able, key=lambda number: (seen.progress.ends.get(number, -1), -number), default=0)
+
+

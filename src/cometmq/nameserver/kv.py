@@ -53,7 +53,9 @@ def _refusal(cause: str) -> RequestError:
 class KeyValues:
     """The table and its file."""
 
-    def __init__(self, path: Path, bytes_max: int, entries_max: int = 10_000, value_chars_max: int = 65_536) -> None:
+    def __init__(
+        self, path: Path, bytes_max: int, entries_max: int = 10_000, value_chars_max: int = 65_536
+    ) -> None:
         self._path = path
         self._bytes_max = bytes_max
         self._entries_max = entries_max

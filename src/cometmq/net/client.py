@@ -245,7 +245,9 @@ class AsyncCall:
 
     __slots__ = ("_address", "_call", "_callback", "_client", "_command", "_deadline_s", "_second")
 
-    def __init__(self, client: Client, address: str, command: Command, timeout_s: float, callback: Callback) -> None:
+    def __init__(
+        self, client: Client, address: str, command: Command, timeout_s: float, callback: Callback
+    ) -> None:
         self._client = client
         self._address = address
         self._command = command

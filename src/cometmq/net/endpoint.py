@@ -31,7 +31,9 @@ ErrorEvent = Callable[[Peer, BaseException], object]
 class Endpoint(Budget):
     """Bounds are copied out of `limits`: compiled code reads them as plain fields."""
 
-    def __init__(self, limits: Limits, clock: Clock, hooks: Iterable[Hook], tls: ServerTls | None) -> None:
+    def __init__(
+        self, limits: Limits, clock: Clock, hooks: Iterable[Hook], tls: ServerTls | None
+    ) -> None:
         super().__init__()
         self.limits: Limits = limits
         self.frame_bytes_max: int = limits.frame_bytes_max

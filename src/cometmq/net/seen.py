@@ -18,7 +18,7 @@ from typing import Final, Protocol
 
 from cometmq import metrics_settings as settings
 from cometmq.clock import Clock, Timer
-from cometmq.config import ServerConfig
+from cometmq.config import SeenConfig
 from cometmq.health import Check, ready
 from cometmq.net.http_get import Asked, HttpGet, Page
 from cometmq.settings import SettingError
@@ -45,7 +45,7 @@ class Room(Protocol):
 class Seen:
     """`host` is where it listens if no setting says otherwise."""
 
-    def __init__(self, config: ServerConfig, clock: Clock, host: str) -> None:
+    def __init__(self, config: SeenConfig, clock: Clock, host: str) -> None:
         self.exporter: str = settings.exporter_type(config)
         if self.exporter == settings.OTLP:
             raise SettingError(

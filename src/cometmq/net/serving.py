@@ -1,13 +1,13 @@
 """One request: from its code to its handler, and from whatever the handler did to its answer.
 
-guard refuses it                            its code    16 NO_PERMISSION, perhaps late
-code -> route -> family full or rejecting?  code 2      [OVERLOAD], [REJECTREQUEST]
-     -> none                                code 3      with the number
-hook or handler raises RequestError         its code and remark
-                raises anything else        code 1      with a short text
-handler returns a Command                   that
-                an awaitable                a task; its result, later
-                None                        whatever `connection.answer` is given, later
+    guard refuses it                            its code    16 NO_PERMISSION, perhaps late
+    code -> route -> family full or rejecting?  code 2      [OVERLOAD], [REJECTREQUEST]
+         -> none                                code 3      with the number
+    hook or handler raises RequestError         its code and remark
+                    raises anything else        code 1      with a short text
+    handler returns a Command                   that
+                    an awaitable                a task; its result, later
+                    None                        whatever `connection.answer` is given, later
 """
 
 import asyncio

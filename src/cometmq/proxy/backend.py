@@ -71,8 +71,14 @@ class ClusterBackend:
         self._tasks: set[asyncio.Task[None]] = set()
         self._log_failed = ThinnedLog(logger, clock)
 
+    @property
+    def waiting(self) -> int:
+        """Requests that brokers have not answered yet."""
+        return self._family.waiting
+
     def start(self) -> None:
         self._endpoint.loop = asyncio.get_running_loop()
+        self.cluster.watch()
 
     async def stop(self) -> None:
         """What was sent on is answered first, for a while: messages that were given back are among it."""

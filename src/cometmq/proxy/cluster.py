@@ -10,12 +10,13 @@ What nobody has is remembered for a second, so that one who asks for it again an
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final, Generic, TypeVar
 
-from cometmq.clock import Clock
-from cometmq.errors import CallError, RequestError
+from cometmq.clock import Clock, Timer
+from cometmq.errors import CallError, CometError, RequestError
 from cometmq.front.backend import BrokerQueues, Topic, Wanted
 from cometmq.net.client import Client
 from cometmq.wire.bodies import ClusterInfo, SubscriptionGroupConfig, TopicConfig, TopicRoute
@@ -86,6 +87,11 @@ class Cluster:
         self._client = client
         self._name_servers = name_servers
         self._first = 0  # of the name servers: the one that answered last
+        # Why none has answered the last question; empty if one has.
+        self.unreachable = "nothing was asked yet"
+        self._clock = clock
+        self._timer: Timer | None = None
+        self._look: asyncio.Task[None] | None = None
         self.addresses: dict[str, str] = {}  # of masters, by broker
         self.topics: Kept[Topic] = Kept(clock, self._ask_topic)
         self.groups: Kept[SubscriptionGroupConfig] = Kept(clock, self._ask_group)
@@ -103,7 +109,21 @@ class Cluster:
         self.topics.forget()
         self._brokers.forget()
 
+    def watch(self) -> None:
+        """Look for the brokers now and again, so that it is known whether there is a cluster."""
+        self._timer = self._clock.call_later(KEPT_S, self.watch)
+        self._look = asyncio.get_running_loop().create_task(self._find_brokers())
+
+    async def _find_brokers(self) -> None:
+        with contextlib.suppress(CometError):  # `unreachable` says it
+            await self._brokers.find("")
+
     async def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._look is not None:
+            self._look.cancel()
+            await asyncio.gather(self._look, return_exceptions=True)
         for kept in (self.topics, self.groups, self._brokers):
             await kept.stop()
 
@@ -120,8 +140,10 @@ class Cluster:
                 failure = error
                 continue
             self._first = place
+            self.unreachable = ""
             return answer
         assert failure is not None
+        self.unreachable = str(failure)
         raise failure
 
     async def _ask_topic(self, name: str) -> Topic | None:

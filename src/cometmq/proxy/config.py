@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from cometmq.config import TlsConfig
+from cometmq.config import SeenConfig
 from cometmq.net.tls import with_file
 from cometmq.settings import Live, SettingError, read, setting
 
@@ -12,7 +12,7 @@ I64_MAX: Final = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProxyConfig(TlsConfig):
+class ProxyConfig(SeenConfig):
     namesrv_addresses: str = setting("namesrvAddr", "", NEVER)
     # RocketMQ's proxy listens on all addresses.
     bind_address: str = setting("bindAddress", "127.0.0.1", NEVER)

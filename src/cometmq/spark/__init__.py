@@ -1,13 +1,13 @@
 """CometMQ in Spark: three formats, a session that has them, and pipelines.
 
-from cometmq.spark import session
+    from cometmq.spark import session
 
-spark = session()
-spark.read.format("cometmq_store").load("data/store").groupBy("topic").count().show()
+    spark = session()
+    spark.read.format("cometmq_store").load("data/store").groupBy("topic").count().show()
 
-cometmq           a live cluster, ours or RocketMQ's: source and sink, batch and stream
-cometmq_store     store directories, read without a broker
-cometmq_archive   an exactly-once Parquet lake of messages
+    cometmq           a live cluster, ours or RocketMQ's: source and sink, batch and stream
+    cometmq_store     store directories, read without a broker
+    cometmq_archive   an exactly-once Parquet lake of messages
 """
 
 from typing import TYPE_CHECKING, Any

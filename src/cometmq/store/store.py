@@ -527,3 +527,4 @@ class _Both:
 
 
 def _ignore() -> None: ...
+

@@ -163,7 +163,9 @@ class Client:
     ) -> Consumer[Any]:
         """A consumer to loop over: `for message in consumer`. `topics` is a name, a list of names, or a map of names
         to tags. `options` are the fields of `ConsumerOptions`."""
-        inner = self._inner.consumer(group, topics, codec=codec, auto_ack=auto_ack, max_unacked=max_unacked, **options)
+        inner = self._inner.consumer(
+            group, topics, codec=codec, auto_ack=auto_ack, max_unacked=max_unacked, **options
+        )
         return Consumer(inner, self._thread)
 
     def push_consumer(

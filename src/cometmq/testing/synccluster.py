@@ -1,8 +1,8 @@
 """The embedded cluster for tests without asyncio: the same names, on an event loop in a thread of its own.
 
-with SyncCluster(topics=["orders"]) as cluster, cluster.client() as client:
-    ...                                                     or: run_my_program(cluster.namesrv)
-    assert [message.body for message in cluster.messages("orders")] == [b"hello"]
+    with SyncCluster(topics=["orders"]) as cluster, cluster.client() as client:
+        ...                                                     or: run_my_program(cluster.namesrv)
+        assert [message.body for message in cluster.messages("orders")] == [b"hello"]
 """
 
 from collections.abc import Iterable, Mapping

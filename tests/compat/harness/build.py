@@ -1,7 +1,7 @@
 """What the harness makes once per checkout: fetched jars, compiled programs. All below the git-ignored build/.
 
-build/<name>/        the product, with `stamp`: hash of the files it was made from
-build/compat.lock    held while one is made or checked, so that two test runs at once make it once
+    build/<name>/        the product, with `stamp`: hash of the files it was made from
+    build/compat.lock    held while one is made or checked, so that two test runs at once make it once
 """
 
 from __future__ import annotations

@@ -36,6 +36,7 @@ from tests.compat.harness.processes import Child, ChildFailed
 PROGRAMS = SOURCES / "grpc"
 ORDER_TIMEOUT_S = 60.0
 READY_TIMEOUT_S = 60.0
+STARTING_MAX = 4
 
 Row = dict[str, Any]
 
@@ -129,6 +130,8 @@ class Driver(Child):
         self._told: dict[str, list[Row]] = {}
         self._changed = threading.Condition()
         self._is_over = False
+        # Clients have three seconds for their first answers, so not all of a program start at once.
+        self.starting = threading.Semaphore(STARTING_MAX)
         self._listener = threading.Thread()
         # Logs of the clients go below the user's home directory.
         self.env = {"HOME": str(self.home), "USERPROFILE": str(self.home), **environment}

@@ -215,19 +215,26 @@ class Fronts:
 
     def _start(self, kind: str) -> Front:
         if kind == "comet":
-            namesrv = self._stack.enter_context(CometNameServer(self._directory).start())
+            directory = self._below("comet")
+            namesrv = self._stack.enter_context(CometNameServer(directory).start())
             port = free_ports(0)
             tls = {"tls.server.certPath": self._keys.certificate, "tls.server.keyPath": self._keys.key}
             settings = {**SETTINGS, **tls, "grpcServerPort": port}
-            broker: Broker = CometBroker(self._directory, namesrv.address, settings)
+            broker: Broker = CometBroker(directory, namesrv.address, settings)
             self._stack.enter_context(broker.start())
             return Front(kind, f"127.0.0.1:{port}", broker, self._keys)
         if self._java is None:
             release()
-            java_namesrv = self._stack.enter_context(JavaNameServer(self._directory).start())
-            self._java = JavaBroker(self._directory, java_namesrv.address, SETTINGS)
+            directory = self._below("java")
+            java_namesrv = self._stack.enter_context(JavaNameServer(directory).start())
+            self._java = JavaBroker(directory, java_namesrv.address, SETTINGS)
             self._stack.enter_context(self._java.start())
         make = CometProxy if kind == "proxy" else JavaProxy
         proxy = make(self._directory, self._java.namesrv, self._keys)
         self._stack.enter_context(proxy.start())
         return Front(kind, proxy.endpoints, self._java, self._keys)
+
+    def _below(self, name: str) -> Path:
+        directory = self._directory / name
+        directory.mkdir()
+        return directory

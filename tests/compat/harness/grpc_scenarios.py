@@ -41,7 +41,8 @@ class Words:
 
     def producer(self, *topics: str) -> str:
         name = f"p_{self.prefix}"
-        self.driver.do("producer", name, topics=list(topics or (self.topic,)))
+        with self.driver.starting:
+            self.driver.do("producer", name, topics=list(topics or (self.topic,)))
         return name
 
     def send(self, producer: str, body: str, **words: Any) -> Row:
@@ -55,12 +56,14 @@ class Words:
             "filter": filter,
             "sql": sql,
         }
-        self.driver.do("simple", name, **words)
+        with self.driver.starting:
+            self.driver.do("simple", name, **words)
         return name
 
     def push(self, **words: Any) -> str:
         name = f"c_{self.prefix}"
-        self.driver.do("push", name, **{"topic": self.topic, "group": self.group, **words})
+        with self.driver.starting:
+            self.driver.do("push", name, **{"topic": self.topic, "group": self.group, **words})
         return name
 
     def receive(self, consumer: str, count: int, *, invisible_s: float = LONG_S) -> list[Row]:

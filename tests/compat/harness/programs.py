@@ -45,7 +45,9 @@ def send(java: JavaShell, namesrv: str, topic: str, *bodies: str) -> list[dict[s
     return java.run(SEND, namesrv, topic, *bodies).rows
 
 
-def consume(java: JavaShell, namesrv: str, topic: str, group: str = "compat_consumer", expression: str = "*") -> Run:
+def consume(
+    java: JavaShell, namesrv: str, topic: str, group: str = "compat_consumer", expression: str = "*"
+) -> Run:
     """A running push consumer that starts at the beginning of the topic; take() its messages, stop() it."""
     return java.begin(CONSUME, namesrv, topic, group, ROUTE_POLL_MS, expression)
 

@@ -12,7 +12,9 @@ from cometmq.store.store import Store
 class SettingChanges:
     """`follow`: called after each change."""
 
-    def __init__(self, settings: LiveSettings, store: Store, topics: Topics, follow: Callable[[], object]) -> None:
+    def __init__(
+        self, settings: LiveSettings, store: Store, topics: Topics, follow: Callable[[], object]
+    ) -> None:
         self._settings = settings
         self._store = store
         self._topics = topics

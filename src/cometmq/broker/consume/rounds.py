@@ -1,12 +1,12 @@
 """What the broker does for consumers by the clock.
 
-timer             first after   then every
-parked pulls      5 s           5 s (1 s without long polling)
-offsets to disk   10 s          flushConsumerOffsetInterval
-silent clients    10 s          10 s
-property filters  10 s          10 s
-notices           30 s          15 s
-slow groups       3 min         3 min
+    timer             first after   then every
+    parked pulls      5 s           5 s (1 s without long polling)
+    offsets to disk   10 s          flushConsumerOffsetInterval
+    silent clients    10 s          10 s
+    property filters  10 s          10 s
+    notices           30 s          15 s
+    slow groups       3 min         3 min
 """
 
 import logging

@@ -144,7 +144,9 @@ class Delays:
             self.progress.advance(level, offset)
         return 0 < len(due) == len(entries) and offset < high
 
-    def _due(self, store: ScheduleStore, queue_id: int, entries: list[tuple[int, int, int]]) -> list[tuple[int, int]]:
+    def _due(
+        self, store: ScheduleStore, queue_id: int, entries: list[tuple[int, int, int]]
+    ) -> list[tuple[int, int]]:
         """Place and size of the messages that are due: those before the first that is not."""
         now_ms = self._clock.now_ms()
         due: list[tuple[int, int]] = []

@@ -1,12 +1,12 @@
 """What is done with delayed and timer messages by the clock, see `Rounds`.
 
-timer             first after   then every
-delayed messages  1 s           100 ms                   levels.py
-delay progress    10 s          flushDelayOffsetInterval
-timer messages    1 s           100 ms                   timers.py
-timer progress    1 s           timerFlushIntervalMs
-timer log         30 s          30 s                     what has expired is deleted
-timer counts      45 min        45 min                   in the hours of timerCheckMetricsWhen
+    timer             first after   then every
+    delayed messages  1 s           100 ms                   levels.py
+    delay progress    10 s          flushDelayOffsetInterval
+    timer messages    1 s           100 ms                   timers.py
+    timer progress    1 s           timerFlushIntervalMs
+    timer log         30 s          30 s                     what has expired is deleted
+    timer counts      45 min        45 min                   in the hours of timerCheckMetricsWhen
 """
 
 import asyncio

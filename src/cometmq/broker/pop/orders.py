@@ -43,7 +43,9 @@ class Batch:
         if self.attempt_id is not None and self.attempt_id == attempt_id:
             return False
         until_ms = self.popped_ms + self.invisible_ms
-        return any(now_ms < self.visible_ms.get(offset, until_ms) for offset in self.offsets if offset not in self.done)
+        return any(
+            now_ms < self.visible_ms.get(offset, until_ms) for offset in self.offsets if offset not in self.done
+        )
 
     def progress(self) -> int:
         """The first that is not done; behind the last if all are."""

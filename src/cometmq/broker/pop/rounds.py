@@ -1,9 +1,9 @@
 """What is done with popped messages by the clock, see `Rounds`.
 
-timer                           first after   then every
-popped, not done                200 ms        200 ms            popping.py
-the same, of RocketMQ's broker  1 s           1 s               revive.py
-windows of what was deleted     10 s          10 s
+    timer                           first after   then every
+    popped, not done                200 ms        200 ms            popping.py
+    the same, of RocketMQ's broker  1 s           1 s               revive.py
+    windows of what was deleted     10 s          10 s
 """
 
 from collections.abc import Callable

@@ -250,6 +250,9 @@ class Registration:
         config = self._config()
         header = UnregisterBroker(config.broker_name, self.address, config.cluster_name, config.broker_id)
         try:
-            await self._client.call(server, new_request(Request.UNREGISTER_BROKER, header.encode()), UNREGISTER_LIMIT_S)
+            await self._client.call(
+                server, new_request(Request.UNREGISTER_BROKER, header.encode()), UNREGISTER_LIMIT_S
+            )
         except CometError as error:
             logger.warning("fail unregistration name_server=%s cause=%s", server, error)
+

@@ -515,4 +515,6 @@ class SetMember:
         )
 
 
+
+
 def _ignore(_is_replica: bool) -> None: ...

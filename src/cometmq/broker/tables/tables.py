@@ -1,9 +1,9 @@
 """All tables of the broker: made here, read from their files here, and saved when they change.
 
-in a file     topics, groups, offsets, property filters, request modes, progress of delays, counts of open halves
-              and of timers
-in memory     who is connected: consumers and producers
-of topics     `batch_topics`, asked about for every message; changed in place, because the store has it
+    in a file     topics, groups, offsets, property filters, request modes, progress of delays, counts of open halves
+                  and of timers
+    in memory     who is connected: consumers and producers
+    of topics     `batch_topics`, asked about for every message; changed in place, because the store has it
 """
 
 from collections.abc import Callable, Iterable, Sequence

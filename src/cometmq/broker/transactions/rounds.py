@@ -1,9 +1,9 @@
 """What is done about transactions by the clock, see `Rounds`.
 
-timer             first after                  then every
-open halves       transactionCheckInterval     the same               transactions.py
-ended halves      transactionOpBatchInterval   the same
-half counts       10 s                         10 s
+    timer             first after                  then every
+    open halves       transactionCheckInterval     the same               transactions.py
+    ended halves      transactionOpBatchInterval   the same
+    half counts       10 s                         10 s
 """
 
 from collections.abc import Callable

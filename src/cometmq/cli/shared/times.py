@@ -1,9 +1,9 @@
 """Moments and spans as people type and read them.
 
-2026-11-15T12:30:00      local time, unless it says otherwise: 2026-11-15T12:30:00Z, ...+02:00
-1763209800000            milliseconds since 1970
--1h, -30m, -2d           that long ago
-now
+    2026-11-15T12:30:00      local time, unless it says otherwise: 2026-11-15T12:30:00Z, ...+02:00
+    1763209800000            milliseconds since 1970
+    -1h, -30m, -2d           that long ago
+    now
 """
 
 import re

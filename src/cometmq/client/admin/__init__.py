@@ -51,7 +51,9 @@ class Admin(NarrowingAdmin, DeadLetterAdmin, ClusterAdmin, AccessAdmin):
     """Made by `Client.admin()`; on its own, `Admin(namesrv="host:9876")` has a private client. `timeout_s` bounds every
     single request."""
 
-    def __init__(self, instance: Instance | None = None, timeout_s: float = 5.0, *, namesrv: str | None = None) -> None:
+    def __init__(
+        self, instance: Instance | None = None, timeout_s: float = 5.0, *, namesrv: str | None = None
+    ) -> None:
         self._owns_instance = instance is None
         super().__init__(instance if instance is not None else Instance(ClientOptions(namesrv)), timeout_s)
         self._producer = None

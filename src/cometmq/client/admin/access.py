@@ -156,7 +156,9 @@ class AccessAdmin(UserAdmin):
         response = await self._ask_about(member, Request.AUTH_GET_ACL, AuthAcl(SUBJECT + user))
         return _entries_in(AclInfo.decode(response.body)) if response.body else ()
 
-    async def _access_table(self, member: BrokerMember, header: AuthListAcls) -> dict[str, tuple[AccessEntry, ...]]:
+    async def _access_table(
+        self, member: BrokerMember, header: AuthListAcls
+    ) -> dict[str, tuple[AccessEntry, ...]]:
         response = await self._ask_about(member, Request.AUTH_LIST_ACL, header)
         found = decode_list(AclInfo, response.body) if response.body else []
         return {(info.subject or "").removeprefix(SUBJECT): _entries_in(info) for info in found}

@@ -1,7 +1,7 @@
 """How the administration reaches servers: one request, its answer or an error with cause; many at once, bounded.
 
-name servers    one of them answers what all know; what they keep themselves is written to every one
-brokers         by name (its master), by address, of a cluster, or all; from the name server's cluster list
+    name servers    one of them answers what all know; what they keep themselves is written to every one
+    brokers         by name (its master), by address, of a cluster, or all; from the name server's cluster list
 """
 
 import asyncio

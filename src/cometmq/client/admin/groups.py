@@ -134,7 +134,9 @@ class GroupAdmin(Calls):
         tables = await each(await self.masters(cluster), self._group_table)
         found = {name for table in tables for name in table}
         mine = self.wrap("") if self.instance.namespace else ""
-        return sorted(self.strip(name) for name in found if mine in name and (system or not _is_system_group(name)))
+        return sorted(
+            self.strip(name) for name in found if mine in name and (system or not _is_system_group(name))
+        )
 
     async def describe_group(self, group: str) -> Group:
         """NotFound if no broker knows it."""

@@ -1,9 +1,9 @@
 """Stored messages: find them by id, key or time, read queues, send them again.
 
-id          what its producer gave it          the index of every broker of the topic is asked
-offset id   broker address and log position    that broker is asked; if it has another address by now, every one
-key         one of the message's keys          as by id; other messages with the same hash are left out here
-time        queue by queue, from the first message stored then
+    id          what its producer gave it          the index of every broker of the topic is asked
+    offset id   broker address and log position    that broker is asked; if it has another address by now, every one
+    key         one of the message's keys          as by id; other messages with the same hash are left out here
+    time        queue by queue, from the first message stored then
 """
 
 import asyncio
@@ -97,7 +97,9 @@ class MessageAdmin(OffsetAdmin):
                 if message.stored_ms >= time_ms(begin):
                     yield message
 
-    async def read(self, queue: MessageQueue, begin: int = 0, end: int | None = None) -> AsyncIterator[Message[bytes]]:
+    async def read(
+        self, queue: MessageQueue, begin: int = 0, end: int | None = None
+    ) -> AsyncIterator[Message[bytes]]:
         """Messages of one queue by offset, to `end` or to what is its end now. Changes no offsets."""
         last = await self.latest_offset(queue)
         end = last if end is None else min(end, last)

@@ -1,10 +1,10 @@
 """How far groups are: lag, and moving them.
 
-plan    where each queue's offset would go: Move(queue, before, after)         changes nothing
-reset   the plan, carried out:
-        CometMQ and RocketMQ 5     the broker moves the group at its next pull, members online or not
-        older, members online      the broker tells the members (by time only)
-        older, nobody online       the offset is committed
+    plan    where each queue's offset would go: Move(queue, before, after)         changes nothing
+    reset   the plan, carried out:
+            CometMQ and RocketMQ 5     the broker moves the group at its next pull, members online or not
+            older, members online      the broker tells the members (by time only)
+            older, nobody online       the offset is committed
 """
 
 from collections.abc import Iterable, Mapping
@@ -37,7 +37,9 @@ MOVES_ITSELF = "useServerSideResetOffset"
 
 
 class OffsetAdmin(TopicAdmin, GroupAdmin):
-    async def group_lag(self, group: str, topic: str | None = None, *, owners: bool = False) -> dict[MessageQueue, Lag]:
+    async def group_lag(
+        self, group: str, topic: str | None = None, *, owners: bool = False
+    ) -> dict[MessageQueue, Lag]:
         """Every queue that a group consumes, of one topic or all; empty if it never committed anything.
 
         With `owners` every member that is online is asked which queues it has.

@@ -121,7 +121,9 @@ class UserAdmin(Members):
         found = decode_list(UserInfo, response.body) if response.body else []
         return {info.username: info for info in found if info.username}
 
-    async def _infos(self, members: Iterable[BrokerMember], name: str) -> list[tuple[BrokerMember, UserInfo | None]]:
+    async def _infos(
+        self, members: Iterable[BrokerMember], name: str
+    ) -> list[tuple[BrokerMember, UserInfo | None]]:
         chosen = list(members)
         return list(zip(chosen, await each(chosen, lambda member: self._user(member, name)), strict=True))
 
@@ -148,7 +150,9 @@ class UserAdmin(Members):
         overlap_ms: int | None,
     ) -> None:
         overlap_ms = overlap_ms if change.password is not None else None
-        await each(masters, lambda member: self._put_user(member, Request.AUTH_UPDATE_USER, name, change, overlap_ms))
+        await each(
+            masters, lambda member: self._put_user(member, Request.AUTH_UPDATE_USER, name, change, overlap_ms)
+        )
 
         async def alter(slave: BrokerMember) -> None:
             try:

@@ -79,7 +79,9 @@ class Heartbeats:
             for group, consumer in instance.consumers.items()
         ]
         producers = [ProducerData(group_name=group) for group in instance.producers]
-        data = HeartbeatData(client_id=instance.client_id, consumer_data_set=consumers, producer_data_set=producers)
+        data = HeartbeatData(
+            client_id=instance.client_id, consumer_data_set=consumers, producer_data_set=producers
+        )
         return data.encode()
 
     def _is_told(self, broker_id: int) -> bool:

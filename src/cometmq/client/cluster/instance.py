@@ -207,7 +207,9 @@ class Instance:
         route = read_route(topic, data)
         self.brokers.learn(data)
         self._routes[topic] = route
-        logger.info("learned route topic=%s publish=%d subscribe=%d", topic, len(route.publish), len(route.subscribe))
+        logger.info(
+            "learned route topic=%s publish=%d subscribe=%d", topic, len(route.publish), len(route.subscribe)
+        )
         return route
 
     async def _fetch_route(self, topic: str) -> TopicRoute:
@@ -274,7 +276,9 @@ class Instance:
 
     # Timers and tasks, for everybody who lives in this client
 
-    def every(self, name: str, period_s: float, action: Callable[[], object], first_s: float | None = None) -> None:
+    def every(
+        self, name: str, period_s: float, action: Callable[[], object], first_s: float | None = None
+    ) -> None:
         """Call `action` again and again until `cancel_timer(name)` or the end; names are unique in a client."""
 
         def act() -> None:

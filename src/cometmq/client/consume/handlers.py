@@ -69,7 +69,9 @@ class Handler:
     def batch_size(self) -> int:
         return 1 if self.batch is None else self.batch
 
-    async def handle(self, messages: Sequence[Message[Any]], executor: Callable[[], Executor], reply: Reply) -> Verdict:
+    async def handle(
+        self, messages: Sequence[Message[Any]], executor: Callable[[], Executor], reply: Reply
+    ) -> Verdict:
         """Call the function. Raises Refused if no thread would take it, and CancelledError if we are cancelled."""
         try:
             result = await self._call(self._arguments(messages), executor)

@@ -22,7 +22,9 @@ CLIENT_VERSION: Final = "V5_5_0"
 
 def running_info(member: "Member") -> ConsumerRunningInfo:
     now_s, now_ms = member.clock.monotonic(), member.clock.now_ms()
-    table = {queue: held.info(member.offsets.read(queue) or 0, now_s, now_ms) for queue, held in member.queues.items()}
+    table = {
+        queue: held.info(member.offsets.read(queue) or 0, now_s, now_ms) for queue, held in member.queues.items()
+    }
     return ConsumerRunningInfo(
         mq_table=table,
         properties=_properties(member),

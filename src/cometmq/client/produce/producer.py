@@ -394,14 +394,18 @@ class Producer(Generic[T]):
         target = await self._sender.find_target(self._composer.wire_topic(topic))
         return [lane.queue for lane in target.lanes]
 
-    async def least_lag(self, topic: str, group: str, *, refresh: float = 5.0, slack: int = 100) -> LeastLag:
+    async def least_lag(
+        self, topic: str, group: str, *, refresh: float = 5.0, slack: int = 100
+    ) -> LeastLag:
         """A selector for `topic` that avoids queues in which a consumer group is held back.
 
         Brokers are asked for the group's progress every `refresh` seconds; a queue is avoided while it lies more
         than `slack` messages behind the best one.
         """
         self._need_running()
-        watch = LagWatch(self.instance, wrap(self.instance.namespace, group), self._composer.wire_topic(topic), slack)
+        watch = LagWatch(
+            self.instance, wrap(self.instance.namespace, group), self._composer.wire_topic(topic), slack
+        )
         await watch.start(refresh)
         self._watches.append(watch)
         return watch.selector

@@ -108,8 +108,7 @@ class Target:
             faults.is_reachable,
         ):
             index = self.robin.next_where(
-                len(lanes),
-                lambda at: lanes[at].broker != last_broker and is_good(lanes[at].broker),  # noqa: B023
+                len(lanes), lambda at: lanes[at].broker != last_broker and is_good(lanes[at].broker)  # noqa: B023
             )
             if index is not None:
                 return lanes[index]

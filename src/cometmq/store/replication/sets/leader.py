@@ -297,3 +297,5 @@ def _held_by(copies: int, members: frozenset[int], ends: dict[int, int]) -> int:
     """Up to where `copies` of these members have the log; -1: there are not so many."""
     held = sorted((ends[number] for number in members if number in ends), reverse=True)
     return held[copies - 1] if len(held) >= copies else -1
+
+

@@ -42,7 +42,9 @@ TIMER_HAIR_S: Final = 0.001
 class SetListener:
     """Everything on one event loop. `on_change` is told when a replica comes, joins or goes."""
 
-    def __init__(self, store: Store, load_ranges: LoadRanges, doors: Doors, on_change: Callable[[], object]) -> None:
+    def __init__(
+        self, store: Store, load_ranges: LoadRanges, doors: Doors, on_change: Callable[[], object]
+    ) -> None:
         self.leader: Leader | None = None
         self.port: int = 0
         self.store = store
