@@ -174,7 +174,7 @@ def _refuse_modes(config: BrokerConfig, store_options: StoreOptions) -> None:
         ("enableAutoInSyncReplicas", store_options.in_sync_replicas_auto),
     ):
         if store_options.controller_mode and asked:
-            raise SettingError(f"{key} is not supported with enableControllerMode: set inSyncReplicas to as many copies")
+            raise SettingError(f"{key} is not supported with enableControllerMode: set inSyncReplicas instead")
     if store_options.controller_mode and config.acting_master_enabled:
         raise SettingError("enableControllerMode elects a master, enableSlaveActingMaster does not: set one of them")
 
