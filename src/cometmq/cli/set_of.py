@@ -1,13 +1,13 @@
 """`cometmq up --set-of 3`: a set of brokers that elects its master, on one machine, for a first look.
 
     this process ── etcd, one node                 data/etcd
-                 ├─ name server                    data/namesrv
+                 ├─ two name servers               data/namesrv-1, data/namesrv-2; mqadmin may ask them, too
                  └─ three brokers of one name      data/broker-1, data/broker-2, data/broker-3
 
 Each is a process of its own, so that one can be killed: the set goes on, and the broker is started again soon.
 When all serve, one line goes to stdout:
 
-    ready namesrv=127.0.0.1:9876 brokers=127.0.0.1:10911,127.0.0.1:10921,127.0.0.1:10931 store=etcd://127.0.0.1:40123
+    ready namesrv=127.0.0.1:9876;127.0.0.1:9877 brokers=127.0.0.1:10911,127.0.0.1:10921,127.0.0.1:10931 store=etcd://...
 
 Not for production: there is one machine, and one etcd. docs/failover.md has three machines in ten commands.
 """
@@ -29,6 +29,7 @@ from cometmq.cli.shared import serving
 from cometmq.errors import CometError, ConfigError
 
 PORTS_APART: Final = 10
+NAME_SERVERS: Final = 2
 START_S: Final = 60.0
 ETCD_LOOK_S: Final = 0.05
 AGAIN_S: Final = 2.0
@@ -138,9 +139,10 @@ async def serve(options: argparse.Namespace) -> int:
         etcd = Etcd(data)
         children.append(etcd)
         await etcd.serve()
-        names = Child("name server", data / "namesrv.log", *_command("nameserver", *_name_server(options, data)))
-        children.append(names)
-        name_server = _field(await names.start(says_ready=True), "namesrv")
+        names = [_name_server(options, data, etcd.address, number) for number in range(NAME_SERVERS)]
+        children += names
+        found = await asyncio.gather(*(each.start(says_ready=True) for each in names))
+        name_server = ";".join(_field(line, "namesrv") for line in found)
         ports = _ports(options.broker_port, options.set_of)
         brokers = [_broker(options, data, etcd.address, name_server, *each) for each in enumerate(ports)]
         children += brokers
@@ -169,12 +171,17 @@ def _command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "cometmq.cli.main", *arguments]
 
 
-def _name_server(options: argparse.Namespace, data: Path) -> list[str]:
-    kept = data / "namesrv"
-    return [
-        "--listen", f"{options.host}:{options.namesrv_port}",
-        f"--set=kvConfigPath={kept / 'kvConfig.json'}", f"--set=configStorePath={kept / 'namesrv.properties'}",
-    ]  # fmt: skip
+def _name_server(options: argparse.Namespace, data: Path, store: str, number: int) -> Child:
+    name = f"namesrv-{number + 1}"
+    kept = data / name
+    port = options.namesrv_port + number if options.namesrv_port else 0
+    return Child(
+        name, data / f"{name}.log",
+        *_command(
+            "nameserver", "--listen", f"{options.host}:{port}", "--controller", store,
+            f"--set=kvConfigPath={kept / 'kvConfig.json'}", f"--set=configStorePath={kept / 'namesrv.properties'}",
+        ),
+    )  # fmt: skip
 
 
 def _ports(first: int, count: int) -> list[int]:
@@ -251,7 +258,7 @@ async def _keep(child: Child) -> None:
 def _say(options: argparse.Namespace, brokers: list[Child], name_server: str, store: str) -> None:
     """For people, on stderr."""
     pids = [f"{each.name} pid={each.process.pid}" for each in brokers if each.process is not None]
-    at = f"COMETMQ_NAMESRV={name_server} COMETMQ_CONTROLLER_STORE={store} "
+    at = f"COMETMQ_NAMESRV='{name_server}' COMETMQ_CONTROLLER_STORE={store} "
     lines = (
         f"  a set of {options.set_of}   {', '.join(pids)}",
         f"  data         {os.path.abspath(options.data)}",

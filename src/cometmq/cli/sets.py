@@ -13,7 +13,7 @@ import getpass
 import os
 import re
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.cli.shared import output
@@ -57,12 +57,20 @@ async def sets_of(options: argparse.Namespace) -> AsyncIterator[Sets]:
 
 
 async def _address_of_brokers(options: argparse.Namespace) -> str:
+    unheard: CallError | None = None
     async with administration(options) as admin:
         for member in await admin.members():
-            with suppress(BrokerError, CallError):
+            try:
                 address = (await admin.broker_config(member.address)).get("controllerStore", "")
-                if address:
-                    return address
+            except BrokerError:
+                continue
+            except CallError as error:
+                unheard = error
+                continue
+            if address:
+                return address
+    if unheard is not None:
+        raise unheard
     raise Failure(
         EXIT_MISSING,
         "no broker of this cluster is in a set that elects its master (controllerStore); name the store: "
@@ -205,14 +213,15 @@ async def _elect(options: argparse.Namespace) -> None:
 
 def _adopt_arguments(parser: argparse.ArgumentParser) -> None:
     _name(parser)
-    parser.add_argument("--broker", metavar="HOST:PORT", required=True, help="whose log counts: its brokerIP1 and port")
+    text = "whose log counts: its brokerIP1 and port"
+    parser.add_argument("--broker", dest="adopted", metavar="HOST:PORT", required=True, help=text)
     _yes(parser)
 
 
 async def _adopt(options: argparse.Namespace) -> None:
     from cometmq.failover.operators import check_address
 
-    cluster, address = options.cluster or "DefaultCluster", check_address(options.broker)
+    cluster, address = options.cluster or "DefaultCluster", check_address(options.adopted)
     async with sets_of(options) as sets:
         output.note(
             f"the broker at {address} would make the set {options.name} of cluster {cluster} at its next start, with "

@@ -171,6 +171,12 @@ def _refuse_modes(config: BrokerConfig, store_options: StoreOptions) -> None:
             "enableControllerMode=true and controllerStore=etcd://host:2379,... go together: RocketMQ's own controller "
             "(controllerAddr) is not supported"
         )
+    for key, asked in (
+        ("allAckInSyncStateSet", store_options.all_in_sync_replicas),
+        ("enableAutoInSyncReplicas", store_options.in_sync_replicas_auto),
+    ):
+        if store_options.controller_mode and asked:
+            raise SettingError(f"{key} is not supported with enableControllerMode: set inSyncReplicas instead")
     if store_options.controller_mode and config.acting_master_enabled:
         raise SettingError("enableControllerMode elects a master, enableSlaveActingMaster does not: set one of them")
 
