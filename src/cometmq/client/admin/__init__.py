@@ -5,17 +5,17 @@
         lag = await admin.group_lag("billing-cg")
         await admin.reset_offsets("billing-cg", "orders", to="earliest")
 
-By subject: `topics`, `groups`, `offsets`, `messages`, `cluster`, `users`, `access`; what they answer is in `results`.
-All are methods of one object, because an operator's question seldom stops at one subject. Nothing here runs between
-two calls.
+By subject: `topics`, `groups`, `offsets`, `messages`, `browsing`, `waiting`, `cluster`, `users`, `access`; what they
+answer is in `results`. All are methods of one object, because an operator's question seldom stops at one subject.
+Nothing here runs between two calls.
 """
 
 from types import TracebackType
 from typing import Self
 
 from cometmq.client.admin.access import AccessAdmin
-from cometmq.client.admin.cluster import ClusterAdmin
-from cometmq.client.admin.messages import MessageAdmin, origin_topic
+from cometmq.client.admin.browsing import Page, StoredCopy
+from cometmq.client.admin.messages import origin_topic
 from cometmq.client.admin.narrowing import HiddenQueue, NarrowingAdmin
 from cometmq.client.admin.offsets import Place
 from cometmq.client.admin.results import (
@@ -42,11 +42,12 @@ from cometmq.client.admin.results import (
     User,
 )
 from cometmq.client.admin.trace_records import TraceRecord
+from cometmq.client.admin.waiting import HalfMessage, Waiting, WaitingAdmin, WaitingMessages
 from cometmq.client.cluster.instance import Instance
 from cometmq.client.options import ClientOptions
 
 
-class Admin(NarrowingAdmin, MessageAdmin, ClusterAdmin, AccessAdmin):
+class Admin(NarrowingAdmin, WaitingAdmin, AccessAdmin):
     """Made by `Client.admin()`; on its own, `Admin(namesrv="host:9876")` has a private client. `timeout_s` bounds every
     single request."""
 
@@ -96,18 +97,23 @@ __all__ = [
     "DirectResult",
     "Group",
     "GroupConnections",
+    "HalfMessage",
     "HiddenQueue",
     "Lag",
     "Move",
+    "Page",
     "Place",
     "ProgressSpan",
     "QueueStats",
     "Resent",
     "StatsWindow",
+    "StoredCopy",
     "Subscription",
     "Topic",
     "TopicOnBroker",
     "TraceRecord",
     "User",
+    "Waiting",
+    "WaitingMessages",
     "origin_topic",
 ]
