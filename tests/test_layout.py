@@ -7,7 +7,7 @@ Imports point one way. Each row may import its own package and everything in the
     net, auth, store
     failover
     nameserver, broker, client
-    spark, sync
+    spark, sync, console
     cli, testing
 
 The package itself is the public face of the client: it may name what is in it.
@@ -38,6 +38,7 @@ LEVELS = {
     "spark": 5,
     "cli": 6,
     "sync": 5,
+    "console": 5,
     "testing": 6,
 }
 FACES = {"cometmq"}

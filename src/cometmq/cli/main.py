@@ -16,6 +16,7 @@ GROUPS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "up": ("cometmq.cli.up", "run a name server and a broker in one process"),
         "broker": ("cometmq.cli.broker", "run one or several brokers"),
         "nameserver": ("cometmq.cli.nameserver", "run a name server"),
+        "console": ("cometmq.cli.console", "the cluster in the browser"),
     },
     "messages": {
         "send": ("cometmq.cli.send", "send messages, from the command line or a pipe"),
