@@ -104,10 +104,10 @@ class Hub:
             while True:
                 waits = [watch.changed for watch in watches]
                 for watch in watches:
-                    if watch.version > known[watch.name]:
+                    if watch.version > max(0, known[watch.name]):  # at 0 it has asked nobody yet
                         parts, gone = watch.since(known[watch.name])
                         if parts or gone or known[watch.name] < 0:
-                            content = {"watch": watch.name, "parts": parts, "gone": gone}
+                            content = {"watch": watch.name, "parts": parts, "gone": gone, "full": known[watch.name] < 0}
                             known[watch.name] = watch.version
                             yield self._event("parts", content, known)
                         known[watch.name] = watch.version
