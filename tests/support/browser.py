@@ -69,7 +69,13 @@ def _devtools(process: subprocess.Popen[bytes], file: Path) -> str:
 
 @asynccontextmanager
 async def opened(
-    chromium: str, address: str = "", *, width: int = 1280, dark: bool = False, expected: tuple[str, ...] = (), **context: Any
+    chromium: str,
+    address: str = "",
+    *,
+    width: int = 1280,
+    dark: bool = False,
+    expected: tuple[str, ...] = (),
+    **context: Any,
 ) -> AsyncIterator[Any]:
     """`expected`: parts of messages that the browser may log, say of a request that the test wants refused."""
     from playwright.async_api import async_playwright
@@ -78,7 +84,10 @@ async def opened(
     async with async_playwright() as playwright:
         browser = await playwright.chromium.connect_over_cdp(chromium)
         own = await browser.new_context(
-            viewport={"width": width, "height": 860}, color_scheme="dark" if dark else "light", timezone_id="UTC", **context
+            viewport={"width": width, "height": 860},
+            color_scheme="dark" if dark else "light",
+            timezone_id="UTC",
+            **context,
         )
         own.set_default_timeout(PATIENCE_MS)
         page = await own.new_page()
@@ -116,7 +125,8 @@ async def console(namesrv: str, **options: Any) -> AsyncIterator[str]:
 
     serving = asyncio.create_task(serve(Options(namesrv, port=0, **options), told, stopping))
     try:
-        await asyncio.wait([serving, ready], return_when=asyncio.FIRST_COMPLETED)
+        waits: list[asyncio.Future[Any]] = [serving, ready]
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         if serving.done():
             serving.result()
         yield await ready

@@ -13,6 +13,8 @@ from cometmq.errors import CometError, NotFound
 
 SECRET: Final = re.compile(r"secret|password|credential|token|accesskey|initauthenticationuser", re.IGNORECASE)
 DEFAULTS_FILE: Final = Path(__file__).parent.parent / "static" / "broker-defaults.json"
+# What must differ between brokers.
+OF_THE_PLACE: Final = re.compile(r"^(brokerName|brokerId|brokerIP\d|listenPort|haListenPort|grpcServerPort|storePath\w*)$")
 GROUPS_MAX: Final = 200
 TOPICS_MAX: Final = 40
 
@@ -116,8 +118,10 @@ async def settings(context: Context) -> dict[str, Any]:
             "key": key,
             "values": values,
             "default": known.get(key),
-            "differs": len({values.get(label) for label in columns}) > 1,
-            "changed": key in known and any(value != known[key] for value in values.values()),
+            "differs": len({values.get(label) for label in columns}) > 1 and not OF_THE_PLACE.search(key),
+            "changed": key in known
+            and not OF_THE_PLACE.search(key)
+            and any(value != known[key] for value in values.values()),
         }
         for key, values in sorted(table.items())
     ]

@@ -91,7 +91,7 @@ export function Chart({ series, unit }) {
         width: place.current.clientWidth - 16, height: 180, legend: { show: false }, cursor: { points: { size: 6 }, y: false }, padding: [8, 12, 0, 0],
         tzDate: isUtc() ? (/** @type {number} */ s) => uPlot.tzDate(new Date(s * 1000), "Etc/UTC") : undefined,
         scales: { y: { range: (/** @type {any} */ _u, /** @type {number} */ _low, /** @type {number} */ high) => [0, Math.max(1, high * 1.12)] } },
-        axes: [{ ...axis, size: 28, space: 70, values: "{HH}:{mm}" }, { ...axis, size: 52, values: (/** @type {any} */ _u, /** @type {number[]} */ ticks) => ticks.map((v) => v >= 1e6 ? `${+(v / 1e6).toFixed(1)} M` : v >= 10000 ? `${+(v / 1000).toFixed(1)} k` : count(+v.toFixed(1))) }],
+        axes: [{ ...axis, size: 28, space: 70, values: (/** @type {any} */ u, /** @type {number[]} */ ticks) => ticks.map((t) => when(t * 1000).slice(-8, u.scales.x.max - u.scales.x.min < 600 ? undefined : -3)) }, { ...axis, size: 52, values: (/** @type {any} */ _u, /** @type {number[]} */ ticks) => ticks.map((v) => v >= 1e6 ? `${+(v / 1e6).toFixed(1)} M` : v >= 10000 ? `${+(v / 1000).toFixed(1)} k` : count(+v.toFixed(1))) }],
         series: [{}, ...series.map((it, number) => ({ label: it.label, stroke: color(it.color), width: 1.6, spanGaps: true, fill: number ? undefined : color(it.color) + "1c", points: { show: false } }))],
       }, data, place.current);
     });
