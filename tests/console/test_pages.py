@@ -71,7 +71,7 @@ async def test_every_page_opens_with_its_heading_and_without_a_fault(chromium: s
                     await page.evaluate(
                         "(to) => { const a = document.createElement('a'); a.href = to; document.body.append(a); a.click(); a.remove(); }",
                         path,
-                    )  # noqa: E501
+                    )
                 await page.get_by_role("heading", level=1, name=heading, exact=True).wait_for()
                 if path in ROWS:
                     await page.locator("tbody tr:not(.pad)").first.wait_for()

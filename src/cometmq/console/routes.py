@@ -234,12 +234,15 @@ async def _steps(context: Context, topic: str, query: Query, cursor: str | None,
         ]
         yield Progress(len(found), len(found), [reader.row(copy) for copy in chosen], None, True)
         return
+    told: set[str] = set()
     if query.words and cursor is None and not reader.masks.key:
         found = await context.admin.copies(topic, key=query.words[0])  # a key is found at once, however far back
         exact = [copy for copy in found if query.takes(reader.found(copy))]
         if exact:
-            yield Progress(0, 0, [reader.row(copy) | {"by_key": True} for copy in reversed(exact)])
+            yield Progress(0, 0, [reader.row(copy) for copy in reversed(exact)])
+        told = {copy.message.offset_id for copy in exact}
     async for progress in scan(context.admin, reader, topic, query, cursor, limit):
+        progress.rows = [row for row in progress.rows if row["offset_id"] not in told]
         yield progress
 
 

@@ -155,7 +155,7 @@ export function Table({ columns, rows, id, empty, cls, onSeen, onRow, rowClass, 
       ${it.value && it.title ? html`<button onClick=${() => reorder({ name: it.name, down: order.name === it.name ? !order.down : Boolean(it.num) })}>${it.title}${order.name === it.name ? (order.down ? " ↓" : " ↑") : ""}</button>` : it.title || html`<span class="vh">${it.name}</span>`}</th>`)}</tr></thead>
     <tbody ref=${body}>
       ${from > 0 && html`<tr class="pad" key="before"><td colspan=${columns.length} style=${{ height: `${from * 34}px` }}></td></tr>`}
-      ${seen.map((row) => html`<tr key=${id(row)} class=${rowClass ? rowClass(row) : ""} onClick=${onRow ? () => onRow(row) : undefined}>${columns.map((it) => html`<td key=${it.name} class=${`${it.num ? "num" : ""} ${it.opt ? "opt" : ""} ${it.cls || ""}`}>${it.show(row)}</td>`)}</tr>`)}
+      ${seen.map((row) => html`<tr key=${id(row)} class=${rowClass ? rowClass(row) : ""} onClick=${onRow ? (/** @type {any} */ event) => { if (!event.target.closest("a, button, input, dialog")) onRow(row); } : undefined}>${columns.map((it) => html`<td key=${it.name} class=${`${it.num ? "num" : ""} ${it.opt ? "opt" : ""} ${it.cls || ""}`}>${it.show(row)}</td>`)}</tr>`)}
       ${to < sorted.length && html`<tr class="pad" key="after"><td colspan=${columns.length} style=${{ height: `${(sorted.length - to) * 34}px` }}></td></tr>`}
     </tbody></table></div>`;
 }
