@@ -54,6 +54,7 @@ class Context:
         self.seen = Seen()
         self.scans = asyncio.Semaphore(SCANS_MAX)
         self.streams = 0
+        self.closing = asyncio.Event()  # streams end by themselves then
         self.memory: dict[str, tuple[float, asyncio.Future[Any]]] = {}
         self.hub: Hub
         self.plans: Plans

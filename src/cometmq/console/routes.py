@@ -352,10 +352,21 @@ def _stream(context: Context, parts: AsyncIterator[bytes]) -> Response:
 
     async def counted() -> AsyncIterator[bytes]:
         context.streams += 1
+        closing = asyncio.ensure_future(context.closing.wait())
         try:
-            async for part in parts:
+            while True:
+                coming = asyncio.ensure_future(anext(parts, None))
+                try:
+                    await asyncio.wait((coming, closing), return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    if not coming.done():
+                        coming.cancel()
+                        await asyncio.gather(coming, return_exceptions=True)
+                if coming.cancelled() or (part := coming.result()) is None:
+                    return
                 yield part
         finally:
+            closing.cancel()
             context.streams -= 1
             await parts.aclose()  # type: ignore[attr-defined]
 

@@ -70,6 +70,8 @@ async def serve(options: Options, told: Callable[[str], Awaitable[None]], stoppi
 
     async def end() -> None:
         await stopping.wait()
+        if hasattr(app.state, "context"):
+            app.state.context.closing.set()
         server.should_exit = True
 
     ending = asyncio.create_task(end())
