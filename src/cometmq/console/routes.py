@@ -65,6 +65,7 @@ async def me(context: Context, request: Request) -> Any:
         "namesrv": options.namesrv,
         "completions": list(COMPLETIONS),
         "poll_s": options.poll_s,
+        "polls": context.hub.asked,
         "actions": {} if options.read_only else {
             name: person is not None and person.role >= action.needs for name, action in context.plans.actions.items()
         },
