@@ -19,7 +19,7 @@ RUN ?= up --hello
 # Arguments for one run: make run ARGS='--data /var/lib/cometmq'
 ARGS ?=
 
-.PHONY: setup run test verify quick lint written compat bench soak mission clean docs demo gate
+.PHONY: console-shots setup run test verify quick lint written compat bench soak mission clean docs demo gate
 .DEFAULT_GOAL := test
 
 setup: $(SETUP)
@@ -31,7 +31,7 @@ $(RUNTIME): pyproject.toml setup.py
 	@test -x $(PY) || { echo "setting up $(VENV)" >&2; $(PYTHON) -m venv $(VENV); }
 	@$(PY) -c '$(BUILD_NEEDS)' >$(VENV)/build-needs.txt
 	@$(PY) -m pip install --quiet --no-compile --requirement $(VENV)/build-needs.txt
-	@COMETMQ_COMPILE=0 $(PY) -m pip install --quiet --no-compile --no-build-isolation --editable .
+	@COMETMQ_COMPILE=0 $(PY) -m pip install --quiet --no-compile --no-build-isolation --editable '.[console]'
 	@touch $@
 
 # And what tests, checks and documents it.
@@ -113,6 +113,10 @@ gate: $(COMPILED)
 soak: $(SETUP)
 	@test -n "$(SOAK_TESTS)" || { echo "there are no soak tests in this version"; exit 1; }
 	COMETMQ_LENGTH=soak $(PY) -m pytest -q $(SOAK_TESTS)
+
+# A picture of each page of the console, in light and dark, for docs/console.md.
+console-shots: $(SETUP)
+	$(PY) -m scripts.console_shots $(ARGS)
 
 # The pages of docs/ as a site in build/site.
 docs: $(SETUP)

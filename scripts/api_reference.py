@@ -75,6 +75,10 @@ SECTIONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
             "cometmq.client.admin:Lag",
             "cometmq.client.admin:Move",
             "cometmq.client.admin:AccessEntry",
+            "cometmq.client.admin:StoredCopy",
+            "cometmq.client.admin:Page",
+            "cometmq.client.admin:Waiting",
+            "cometmq.client.admin:HalfMessage",
         ),
     ),
     (

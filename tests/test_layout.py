@@ -7,7 +7,7 @@ Imports point one way. Each row may import its own package and everything in the
     net, auth, store
     failover, front
     nameserver, broker, proxy, client
-    spark, sync
+    spark, sync, console
     cli, testing
 
 The package itself is the public face of the client: it may name what is in it.
@@ -41,6 +41,7 @@ LEVELS = {
     "cli": 6,
     "sync": 5,
     "kombu": 6,
+    "console": 5,
     "testing": 6,
 }
 FACES = {"cometmq"}

@@ -17,6 +17,7 @@ GROUPS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "broker": ("cometmq.cli.broker", "run one or several brokers"),
         "nameserver": ("cometmq.cli.nameserver", "run a name server"),
         "proxy": ("cometmq.cli.proxy", "serve gRPC clients for a cluster of brokers"),
+        "console": ("cometmq.cli.console", "the cluster in the browser"),
     },
     "messages": {
         "send": ("cometmq.cli.send", "send messages, from the command line or a pipe"),

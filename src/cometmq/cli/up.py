@@ -4,7 +4,10 @@ When both serve, one line goes to stdout:
 
     ready namesrv=127.0.0.1:9876 broker=127.0.0.1:10911 grpc=127.0.0.1:8081
 
-The last is where RocketMQ's 5.x clients connect; `--set grpcServerPort=-1` serves none.
+The last is where RocketMQ's 5.x clients connect; `--set grpcServerPort=-1` serves none. Then, where the extra
+`cometmq[console]` is installed, a second line has the address of the console, a process of its own:
+
+    console http://127.0.0.1:8099/
 
 With `--secure` the broker checks who sends a request and what it may do. The first start makes a Super user `admin` and
 shows its password once; later starts keep the users that there are. TLS settings are for both servers.
@@ -23,6 +26,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from cometmq.cli.console import HOW_TO_GET as CONSOLE_HOW_TO_GET
+from cometmq.cli.console import PORT as CONSOLE_PORT
+from cometmq.cli.console import is_installed as console_is_installed
 from cometmq.cli.context import DEFAULT_NAMESRV
 from cometmq.cli.shared import serving
 from cometmq.cli.shared.passwords import generated
@@ -30,6 +36,7 @@ from cometmq.errors import CometError
 
 if TYPE_CHECKING:
     from cometmq.broker.server import Broker
+    from cometmq.cli.shared.console_process import ConsoleProcess
     from cometmq.net.tls import ClientTls
 
 FIRST_USER: Final = "admin"
@@ -90,6 +97,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--secure", action="store_true", help="ask who is there; the first start makes a user admin")
     parser.add_argument("--hello", action="store_true", help="send a first message and say what to try next")
+    parser.add_argument("--no-console", action="store_true", help="serve no pages")
+    parser.add_argument(
+        "--console-port",
+        metavar="PORT",
+        type=serving.port,
+        help=f"of the console: default {CONSOLE_PORT}, or any if --broker-port is not the usual one",
+    )
     parser.add_argument("--log-level", choices=serving.LOG_LEVELS, default="warning")
     return parser
 
@@ -131,6 +145,7 @@ async def _serve(options: argparse.Namespace) -> int:
         return serving.fail("up", serving.exit_code_of(error), error)
     grpc = f" grpc={broker.grpc_address}" if broker.grpc_address is not None else ""
     serving.say_ready(f"ready namesrv={name_server.address} broker={broker.address}{grpc}")
+    console = await _start_console(options, name_server.address, data, access)
     if options.secure:
         _say_access(access, name_server.address)
     elif _users_file(data).exists() and not broker.settings.config.authentication_enabled:
@@ -141,9 +156,37 @@ async def _serve(options: argparse.Namespace) -> int:
         failed = not await _show(name_server.address, broker, data, access, tls)
     if not failed:
         await stopping.wait()
+    if console is not None:
+        await console.stop()
     await serving.stop(broker)
     await name_server.stop()
     return 1 if failed else serving.end("up", broker.store.failure)
+
+
+async def _start_console(
+    options: argparse.Namespace, name_server: str, data: Path, access: Access
+) -> "ConsoleProcess | None":
+    """None without it, with one line about how to get it. A console that does not start is no reason not to serve."""
+    from cometmq.cli.shared.console_process import ConsoleProcess
+
+    if options.no_console or (options.secure and not access.keys):
+        return None
+    if not console_is_installed():
+        print(f"cometmq up: {CONSOLE_HOW_TO_GET}", file=sys.stderr, flush=True)
+        return None
+    # Another cluster on this machine is expected to have the usual ports.
+    port = options.console_port if options.console_port is not None else CONSOLE_PORT if _is_usual(options) else 0
+    console = ConsoleProcess(name_server, port, data / "console", access.keys)
+    address = await console.start()
+    if address is None:
+        print(f"cometmq up: the console did not start: {console.fault}", file=sys.stderr, flush=True)
+        return None
+    print(f"console {address}", flush=True)
+    return console
+
+
+def _is_usual(options: argparse.Namespace) -> bool:
+    return bool(options.broker_port == BROKER_PORT)
 
 
 async def _show(name_server: str, broker: "Broker", data: Path, access: Access, tls: "ClientTls | None") -> bool:

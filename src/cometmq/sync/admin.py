@@ -3,6 +3,7 @@
 from cometmq.client.admin import Admin as AsyncAdmin
 from cometmq.client.loop_thread import LoopThread
 from cometmq.sync.access_admin import AccessAdmin
+from cometmq.sync.browsing_admin import BrowsingAdmin
 from cometmq.sync.cluster_admin import ClusterAdmin
 from cometmq.sync.dead_letter_admin import DeadLetterAdmin
 from cometmq.sync.group_admin import GroupAdmin
@@ -12,6 +13,7 @@ from cometmq.sync.narrowing_admin import NarrowingAdmin
 from cometmq.sync.offset_admin import OffsetAdmin
 from cometmq.sync.topic_admin import TopicAdmin
 from cometmq.sync.user_admin import UserAdmin
+from cometmq.sync.waiting_admin import WaitingAdmin
 
 
 class Admin(
@@ -22,6 +24,8 @@ class Admin(
     NarrowingAdmin,
     MessageAdmin,
     DeadLetterAdmin,
+    BrowsingAdmin,
+    WaitingAdmin,
     ClusterAdmin,
     UserAdmin,
     AccessAdmin,

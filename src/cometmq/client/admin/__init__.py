@@ -5,16 +5,16 @@
         lag = await admin.group_lag("billing-cg")
         await admin.reset_offsets("billing-cg", "orders", to="earliest")
 
-By subject: `topics`, `groups`, `offsets`, `messages`, `dead_letters`, `cluster`, `users`, `access`; what they answer is
-in `results`. All are methods of one object, because an operator's question seldom stops at one subject. Nothing here
-runs between two calls.
+By subject: `topics`, `groups`, `offsets`, `messages`, `dead_letters`, `browsing`, `waiting`, `cluster`, `users`,
+`access`; what they answer is in `results`. All are methods of one object, because an operator's question seldom stops
+at one subject. Nothing here runs between two calls.
 """
 
 from types import TracebackType
 from typing import Self
 
 from cometmq.client.admin.access import AccessAdmin
-from cometmq.client.admin.cluster import ClusterAdmin
+from cometmq.client.admin.browsing import Page, StoredCopy
 from cometmq.client.admin.dead_letters import DeadLetterAdmin
 from cometmq.client.admin.messages import origin_topic
 from cometmq.client.admin.narrowing import HiddenQueue, NarrowingAdmin
@@ -43,11 +43,12 @@ from cometmq.client.admin.results import (
     User,
 )
 from cometmq.client.admin.trace_records import TraceRecord
+from cometmq.client.admin.waiting import HalfMessage, Waiting, WaitingAdmin, WaitingMessages
 from cometmq.client.cluster.instance import Instance
 from cometmq.client.options import ClientOptions
 
 
-class Admin(NarrowingAdmin, DeadLetterAdmin, ClusterAdmin, AccessAdmin):
+class Admin(NarrowingAdmin, DeadLetterAdmin, WaitingAdmin, AccessAdmin):
     """Made by `Client.admin()`; on its own, `Admin(namesrv="host:9876")` has a private client. `timeout_s` bounds every
     single request."""
 
@@ -97,18 +98,23 @@ __all__ = [
     "DirectResult",
     "Group",
     "GroupConnections",
+    "HalfMessage",
     "HiddenQueue",
     "Lag",
     "Move",
+    "Page",
     "Place",
     "ProgressSpan",
     "QueueStats",
     "Resent",
     "StatsWindow",
+    "StoredCopy",
     "Subscription",
     "Topic",
     "TopicOnBroker",
     "TraceRecord",
     "User",
+    "Waiting",
+    "WaitingMessages",
     "origin_topic",
 ]

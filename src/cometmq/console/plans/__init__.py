@@ -1,0 +1,1 @@
+"""What changes something. Each action says first what it would do (`store.Prepared`), and does it when asked again."""
