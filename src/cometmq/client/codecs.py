@@ -83,11 +83,10 @@ class PydanticCodec(Generic[T]):
 
 def typed_codec(kind: type[T]) -> Codec[T]:
     """TypeError for a type that JSON cannot be read as."""
-    if kind is object:
-        return TypedCodec(Any)
-    strangers = _strangers(kind)
+    whole: Any = Any if kind is object else kind
+    strangers = _strangers(whole)
     if not strangers:
-        return TypedCodec(kind)
+        return TypedCodec(whole)
     if any(_is_pydantic(one) for one in strangers):
         return PydanticCodec(kind)
     names = ", ".join(sorted(getattr(one, "__qualname__", str(one)) for one in strangers))
