@@ -19,7 +19,7 @@ RUN ?= up --hello
 # Arguments for one run: make run ARGS='--data /var/lib/cometmq'
 ARGS ?=
 
-.PHONY: console-shots setup run test verify quick lint written compat bench soak mission clean docs demo gate
+.PHONY: wheels console-shots setup run test verify quick lint written compat bench soak mission clean docs demo gate
 .DEFAULT_GOAL := test
 
 setup: $(SETUP)
@@ -117,6 +117,10 @@ soak: $(SETUP)
 # A picture of each page of the console, in light and dark, for docs/console.md.
 console-shots: $(SETUP)
 	$(PY) -m scripts.console_shots $(ARGS)
+
+# Wheels to hand on, each tried in a fresh environment without a compiler.
+wheels: $(SETUP)
+	@$(PY) scripts/wheels.py
 
 # The pages of docs/ as a site in build/site.
 docs: $(SETUP)

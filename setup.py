@@ -19,6 +19,7 @@ from pathlib import Path
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
+from setuptools.command.build_py import build_py
 
 # Compiled together, in one group. A path listed here must exist: a renamed module ends the build
 # instead of quietly running interpreted. wire/fastjson/header.py stays out: mypyc erases annotations like `str | None`,
@@ -162,14 +163,36 @@ def hot_extensions() -> list[Extension]:
 def extensions_to_build() -> list[Extension]:
     must = wanted()
     if must is False:
+        note_reason("COMETMQ_COMPILE=0 said so")
         return []
     try:
         return hot_extensions()
     except CannotCompile as error:
         if must:
             sys.exit(f"COMETMQ_COMPILE=1 but cannot compile: {error}")
-        print(f"cometmq: installing plain Python modules: {error}", file=sys.stderr)
+        note_reason(str(error))
         return []
+
+
+# Said by the installed package: pip shows nothing of what a build prints.
+REASON_FILE = "build_reason.txt"
+_reasons: list[str] = []
+
+
+def note_reason(text: str) -> None:
+    _reasons.append(text)
+    print(f"cometmq: installing plain Python modules: {text}", file=sys.stderr)
+
+
+class BuildWithReason(build_py):  # type: ignore[misc]
+    """Writes down why this build has no compiled modules."""
+
+    def run(self) -> None:
+        super().run()
+        if _reasons and not self.editable_mode:
+            target = Path(self.build_lib, "cometmq", REASON_FILE)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(_reasons[-1] + "\n", encoding="utf-8")
 
 
 class BuildOrFallBack(build_ext):  # type: ignore[misc]
@@ -200,7 +223,9 @@ class BuildOrFallBack(build_ext):  # type: ignore[misc]
             for output in self.get_outputs():
                 Path(output).unlink(missing_ok=True)
             self.extensions: list[Extension] = []
-            print(f"cometmq: installing plain Python modules: {error}", file=sys.stderr)
+            note_reason(str(error))
+            build = self.get_finalized_command("build_py")
+            Path(build.build_lib, "cometmq", REASON_FILE).write_text(_reasons[-1] + "\n", encoding="utf-8")
 
 
-setup(ext_modules=extensions_to_build(), cmdclass={"build_ext": BuildOrFallBack})
+setup(ext_modules=extensions_to_build(), cmdclass={"build_ext": BuildOrFallBack, "build_py": BuildWithReason})

@@ -74,6 +74,16 @@ def test_a_build_without_compilation_is_pure_and_says_interpreted(tree: Path, tm
     assert wheel.name.endswith("-py3-none-any.whl")
     assert extensions(wheel) == []
     assert "(interpreted)" in installed_version_line(wheel, tmp_path / "target")
+    said = python("-m", "cometmq.cli.main", "version", cwd=tmp_path, PYTHONPATH=str(tmp_path / "target")).stderr
+    assert "interpreted and slower than a compiled one: COMETMQ_COMPILE=0 said so" in said
+
+
+def test_a_build_that_fell_back_says_at_every_version_why(tree: Path, tmp_path: Path) -> None:
+    wheel = build_wheel(tree, CC="no-such-compiler")
+    target = tmp_path / "target"
+    assert "(interpreted)" in installed_version_line(wheel, target)
+    said = python("-m", "cometmq.cli.main", "version", cwd=tmp_path, PYTHONPATH=str(target)).stderr
+    assert "no C compiler (no-such-compiler" in said
 
 
 @pytest.mark.long

@@ -1,4 +1,4 @@
-"""`cometmq version`: one line that says which build is running."""
+"""`cometmq version`: one line that says which build is running; on stderr, why it is not the faster one."""
 
 import sys
 
@@ -9,5 +9,8 @@ def main(argv: list[str]) -> int:
     if argv:
         print(f"cometmq version: takes no arguments, got {argv[0]!r}", file=sys.stderr)
         return 2
-    print(build_info())
+    build = build_info()
+    print(build)
+    if build.advice:
+        print(build.advice, file=sys.stderr)
     return 0
