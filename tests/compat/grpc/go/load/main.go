@@ -33,6 +33,7 @@ func note(err error) bool {
 	}
 	if !strings.Contains(err.Error(), "MESSAGE_NOT_FOUND") {
 		failed.Add(1)
+		fmt.Fprintln(os.Stderr, err)
 	}
 	return false
 }
