@@ -76,10 +76,10 @@ GOAWAY_TEXT_CHARS_MAX: Final = 200
 RESETS_MAX: Final = 1_000
 # grpc-go, grpc-core and grpc-java measure a path that brings them data by PINGs, one after the other: on one machine
 # thousands a second.
-PINGS_MAX: Final = 10_000
+PINGS_MAX: Final = 20_000
 SETTINGS_MAX: Final = 20
 EMPTY_MAX: Final = 1_000
-CONTROL_MAX: Final = 20_000
+CONTROL_MAX: Final = 50_000
 
 _PREFIX: Final = Struct(">BI")
 _WORD: Final = Struct(">I")
