@@ -167,7 +167,7 @@ def floods_of_small_frames(target: Target) -> None:
         for flood in floods:
             link = greeted(target)
             link.write(opened(0, "Telemetry"))
-            link.write(flood * 20_000)
+            link.write(flood * 60_000)
 
 
 @attack("grpc")

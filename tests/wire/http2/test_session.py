@@ -252,6 +252,16 @@ def test_a_flood_ends_its_connection(name: str) -> None:
     assert len(session.streams) <= bounds.STREAMS_MAX
 
 
+def test_a_client_may_measure_its_path_by_a_ping_for_each_answer() -> None:
+    """grpc-go does, a thousand times a second and more where there is no network between."""
+    session = new_session()
+    session.feed(GREETING)
+    session.take()
+    for number in range(2_000):
+        session.feed(_ping(number))
+    assert session.take().count(b"\x00\x00\x08\x06\x01") == 2_000
+
+
 def test_what_is_spread_over_seconds_is_no_flood() -> None:
     session, _ = greeted()
     for _ in range(5):

@@ -35,6 +35,8 @@ public final class Driver {
     private static final Pattern CODE = Pattern.compile("\\b[456]\\d{4}\\b");
     private static final ClientServiceProvider PROVIDER = ClientServiceProvider.loadService();
     private static final Map<String, AutoCloseable> CLIENTS = new ConcurrentHashMap<>();
+    // Instead of 3 s: a busy machine must not look like an incompatibility.
+    private static final Duration PATIENCE = Duration.ofSeconds(10);
     private static final List<MessageView> HANDED = new ArrayList<>();
     private static ClientConfiguration configuration;
 
@@ -61,7 +63,8 @@ public final class Driver {
     }
 
     public static void main(String[] args) throws Exception {
-        configuration = ClientConfiguration.newBuilder().setEndpoints(args[0]).enableSsl(args[1].equals("tls")).build();
+        configuration = ClientConfiguration.newBuilder().setEndpoints(args[0]).enableSsl(args[1].equals("tls"))
+            .setRequestTimeout(PATIENCE).build();
         say(Map.of("ready", true));
         BufferedReader lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = lines.readLine(); line != null; line = lines.readLine()) {

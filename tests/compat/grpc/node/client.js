@@ -6,7 +6,9 @@ const { ConsumeResult, FilterExpression, Producer, PushConsumer, SimpleConsumer 
 const [ endpoints, transport ] = process.argv.slice(2);
 const TAG = 1, SQL = 2, COMMIT = 1, ROLLBACK = 2;
 const quiet = { debug() {}, info() {}, warn: (...it) => console.error(...it), error: (...it) => console.error(...it) };
-const common = { endpoints, namespace: '', sslEnabled: transport === 'tls', logger: quiet };
+// Instead of 3 s: a busy machine must not look like an incompatibility.
+const requestTimeout = 10000;
+const common = { endpoints, namespace: '', sslEnabled: transport === 'tls', requestTimeout, logger: quiet };
 const clients = new Map();
 const handed = [];
 

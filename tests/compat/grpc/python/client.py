@@ -28,6 +28,7 @@ from rocketmq import (
 from rocketmq.grpc_protocol import FilterType
 
 ENDPOINTS, TLS = sys.argv[1], sys.argv[2] == "tls"
+PATIENCE_S = 10  # instead of 3: a busy machine must not look like an incompatibility
 OUT = threading.Lock()
 CLIENTS, HANDED = {}, {}
 
@@ -39,7 +40,7 @@ def say(row):
 
 
 def configuration():
-    return ClientConfiguration(ENDPOINTS, Credentials())
+    return ClientConfiguration(ENDPOINTS, Credentials(), request_timeout=PATIENCE_S)
 
 
 def row(message):

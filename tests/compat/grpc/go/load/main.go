@@ -32,7 +32,9 @@ func note(err error) bool {
 		return true
 	}
 	if !strings.Contains(err.Error(), "MESSAGE_NOT_FOUND") {
-		failed.Add(1)
+		if failed.Add(1) <= 10 {
+			fmt.Fprintln(os.Stderr, err)
+		}
 	}
 	return false
 }
