@@ -327,7 +327,7 @@ class Store:
         if queues_know:
             self.queues.cut(offset)
             if self.index.cut(offset):
-                indexed_until = max(self.log.min_offset, self.index.newest_offset)
+                indexed_until = max(self.log.min_offset, self.index.last_message)
             self.checkpoint.logics_physical_offset = min(self.checkpoint.logics_physical_offset, max(0, offset - 1))
             self.checkpoint.flush()
         self.dispatcher.cut(offset, indexed_until)
