@@ -366,7 +366,7 @@ class SetMember:
         while store.count_all():  # noqa: ASYNC110 - work, not waiting
             await asyncio.sleep(0)
         if store.dispatcher.position < store.log.max_offset:  # never number messages by queues that lack some
-            raise StoreError(f"queues are built up to {store.dispatcher.position} of {store.log.max_offset}: not leading")
+            raise StoreError(f"queues are built up to {store.dispatcher.position} of {store.log.max_offset} only")
         self.memory.lead(epoch, store.log.max_offset)
         leader = Leader(self.memory.kept.id, epoch, self.memory.table, store.log, store.options)
         self.tenure = Tenure(epoch)
