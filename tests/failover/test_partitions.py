@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import random
 import time
@@ -15,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from cometmq import Client
-from cometmq.failover.document import Document
+from cometmq.failover.document import Document, Refused
 from tests.failover.real_set import Judged, Load, RealSet, with_load
 from tests.failover.test_processes import document_of, healthy, percentile
 from tests.support import length
@@ -51,6 +52,7 @@ class Partitions:
             "one way, out": self.one_way_out,
             "one way, in": self.one_way_in,
             "with a replica": self.with_a_replica,
+            "alone, then killed": self.from_replicas,
         }
 
     async def run(self, load: Load, count: int) -> None:
@@ -67,6 +69,9 @@ class Partitions:
             self._acts[kind](master, others)
             if kind == "from clients":
                 await asyncio.sleep(CUT_OFF_S)
+            elif kind == "alone, then killed":
+                await self._acks(load)
+                await self._come_back(master, document.master)
             else:
                 await self._acks(load)
             self._network.heal()
@@ -85,6 +90,18 @@ class Partitions:
         while len(load.acked) < wanted:
             assert time.monotonic() < end_s, f"no acks within {ACKS_S:g} s: {load.errors[-3:]}"
             await asyncio.sleep(0.01)
+
+    async def _come_back(self, broker: int, member: int) -> None:
+        """A master that has what nobody else has is killed; it cuts that, and leads again as soon as it may."""
+        self._set.kill(broker)
+        self._network.heal()
+        self._set.start(broker)
+        await asyncio.to_thread(self._set.ready, broker)
+        end_s = time.monotonic() + ACKS_S
+        while (await document_of(self._set.etcd))[0].master != member:
+            assert time.monotonic() < end_s, f"member {member} did not lead again within {ACKS_S:g} s"
+            with contextlib.suppress(Refused):
+                await asyncio.to_thread(self._set.elect, member)
 
     def from_replicas(self, master: int, others: list[int]) -> None:
         for other in others:

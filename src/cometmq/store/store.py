@@ -317,7 +317,8 @@ class Store:
     def cut(self, offset: int) -> None:
         """Make `offset` the end of log, queues and index, on disk. No sync of the log may be running: see `Flusher`."""
         assert not self.flusher.running, "a sync that ends after a cut would take back what was cut"
-        queues_know = self.dispatcher.position > offset
+        # Dispatch may be at work further back, where an earlier cut sent it: queues and index are asked themselves.
+        queues_know = self.dispatcher.position > offset or any(each.max_physical > offset for each in self.queues.all())
         self.segments.cut(offset)
         if offset == 0:
             for segment in list(self.segments.segments):
@@ -327,7 +328,7 @@ class Store:
         if queues_know:
             self.queues.cut(offset)
             if self.index.cut(offset):
-                indexed_until = max(self.log.min_offset, self.index.newest_offset)
+                indexed_until = max(self.log.min_offset, self.index.last_message)
             self.checkpoint.logics_physical_offset = min(self.checkpoint.logics_physical_offset, max(0, offset - 1))
             self.checkpoint.flush()
         self.dispatcher.cut(offset, indexed_until)

@@ -26,7 +26,7 @@ from cometmq.broker.replicas.registration import Registration
 from cometmq.broker.replicas.replica_port import ReplicaPort
 from cometmq.broker.replicas.table_sync import TableSync
 from cometmq.clock import Clock, Timer
-from cometmq.errors import ConfigError
+from cometmq.errors import ConfigError, StoreError
 from cometmq.failover import document as documents
 from cometmq.failover import member as members
 from cometmq.failover.document import Document, Member
@@ -365,6 +365,8 @@ class SetMember:
         await self._flush()
         while store.count_all():  # noqa: ASYNC110 - work, not waiting
             await asyncio.sleep(0)
+        if store.dispatcher.position < store.log.max_offset:  # never number messages by queues that lack some
+            raise StoreError(f"queues are built up to {store.dispatcher.position} of {store.log.max_offset} only")
         self.memory.lead(epoch, store.log.max_offset)
         leader = Leader(self.memory.kept.id, epoch, self.memory.table, store.log, store.options)
         self.tenure = Tenure(epoch)

@@ -523,6 +523,12 @@ class Index:
             goes_on = last.is_full or last.count <= 1
             self.newest_offset = last.end_offset - 1 if goes_on else last.end_offset
 
+    @property
+    def last_message(self) -> int:
+        """Where the newest message that it knows lies, whether or not all keys of it are there; -1: it knows none.
+        Unlike `newest_offset` always the start of a record."""
+        return self.files[-1].end_offset if self.files and self.newest_offset >= 0 else -1
+
     def cut(self, log_end: int) -> bool:
         """Remove the files that know messages at `log_end` or behind it. True if there were any."""
         before = len(self.files)

@@ -64,6 +64,47 @@ def test_numbers_go_on_where_the_cut_log_ends() -> None:
     assert store.put(message(body=b"next")).queue_offset == 5
 
 
+@pytest.mark.parametrize("at", range(3, 30))
+def test_queues_go_on_behind_a_cut_that_took_files_of_the_index(at: int) -> None:
+    """Found by 300 faults: dispatch went back to where the index ended, one byte before a record, and stood there."""
+    store = open_store(FakeDisk(), ManualClock(), **OPTIONS, index_entries=5, index_slots=5)
+    memory = SetMemory(ROOT, store.disk)
+    memory.lead(1, 0)
+    store.lead()
+    ends = [store.put(message(body=b"%d" % each, properties=f"UNIQ_KEY\x01{each}")).end_offset for each in range(30)]
+    store.flush_now()
+    while store.count_all():
+        pass
+    cutting.cut(store, memory, ends[at])
+    while store.count_all():
+        pass
+    assert store.dispatcher.position == ends[at]
+    store.lead()
+    assert store.put(message(body=b"next", properties="UNIQ_KEY\x01next")).queue_offset == at + 1
+    while store.count_all():
+        pass
+    store.commit(store.log.max_offset)
+    assert store.queue_bounds("TopicA", 0) == (0, at + 2)
+
+
+def test_a_second_cut_before_dispatch_is_back_takes_from_the_queues_too() -> None:
+    store = open_store(FakeDisk(), ManualClock(), **OPTIONS, index_entries=5, index_slots=5)
+    memory = SetMemory(ROOT, store.disk)
+    memory.lead(1, 0)
+    store.lead()
+    ends = [store.put(message(body=b"%d" % each, properties=f"UNIQ_KEY\x01{each}")).end_offset for each in range(30)]
+    store.flush_now()
+    while store.count_all():
+        pass
+    cutting.cut(store, memory, ends[27])
+    assert store.dispatcher.position <= ends[26], "dispatch went back for the index"
+    cutting.cut(store, memory, ends[26])
+    while store.count_all():
+        pass
+    store.lead()
+    assert store.put(message(body=b"next", properties="UNIQ_KEY\x01next")).queue_offset == 27
+
+
 def test_what_is_not_committed_is_not_read_after_a_start_and_is_once_it_is() -> None:
     disk = FakeDisk()
     store, _, ends = a_store(disk, 6)
