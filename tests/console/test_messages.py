@@ -24,6 +24,13 @@ MANY = by_length(6_000, 1_000_000, 1_000_000)
 TAIL_S = by_length(2, 60, 60)
 TAIL_RATE = 5_000
 LARGE = 3 << 20
+# Keeps the longest time between two frames.
+WATCH_FRAMES = """() => {
+  window.slow = 0;
+  let last = performance.now();
+  const look = (now) => { window.slow = Math.max(window.slow, now - last); last = now; requestAnimationFrame(look); };
+  requestAnimationFrame(look);
+}"""
 
 
 async def first(admin: Admin, topic: str, key: str) -> Any:
@@ -105,9 +112,7 @@ async def test_the_address_reproduces_a_search_in_a_second_window_and_a_large_bo
             await second.get_by_text("that was all").wait_for()
             assert await second.locator("tbody tr").count() == rows == 10
             await second.close()
-            await page.evaluate("""() => { window.slow = 0; let last = performance.now();
-                const look = (now) => { window.slow = Math.max(window.slow, now - last); last = now; requestAnimationFrame(look); };
-                requestAnimationFrame(look); }""")
+            await page.evaluate(WATCH_FRAMES)
             copy = await first(admin, "orders", "large")
             origin = await page.evaluate("() => performance.timeOrigin")
             await box.fill("key:large")
@@ -234,7 +239,7 @@ async def test_bodies_of_every_kind_are_readable_or_shown_as_bytes_with_the_faul
 
 @pytest.mark.mission("CO-12")
 async def test_the_timeline_has_the_send_each_try_and_the_dead_letter_in_order(chromium: str) -> None:
-    settings = {"traceTopicEnable": True, "messageDelayLevel": " ".join(["1s"] * 18)}
+    settings: dict[str, bool | str] = {"traceTopicEnable": True, "messageDelayLevel": " ".join(["1s"] * 18)}
     async with Cluster(topics=["orders"], settings=settings) as cluster, cluster.client() as client:
         tries: list[int] = []
         app = client.push_consumer("billing", max_retries=2, trace=True)
