@@ -15,7 +15,8 @@ PAGES = {
     "/topics/orders/groups": "orders", "/topics/orders/producers": "orders", "/topics/orders/route": "orders",
     "/topics/orders/settings": "orders", "/groups": "Groups", "/groups/billing": "billing",
     "/groups/billing/members": "billing", "/groups/billing/dlq": "billing", "/dlq": "Dead letters",
-    "/waiting": "Waiting", "/clients": "Clients", "/topology": "Topology", "/brokers": "Brokers", "/brokers/broker-a": "broker-a",
+    "/waiting": "Waiting", "/clients": "Clients", "/topology": "Topology", "/brokers": "Brokers",
+    "/brokers/broker-a": "broker-a",
     "/brokers/broker-a/figures": "broker-a", "/brokers/broker-a/settings": "broker-a", "/settings": "Settings",
     "/pipelines": "Pipelines", "/lake": "Lake", "/trace?key=4007": "Trace", "/audit": "Audit",
 }  # fmt: skip
