@@ -52,8 +52,8 @@ async def test_settings_show_what_differs_between_brokers_and_from_a_file(chromi
             await page.get_by_label("Compare with a file").set_input_files(file)
             await page.locator("tr", has_text="maxMessageSize").get_by_text("1234").wait_for()
             await page.get_by_label("all settings").check()
-            await page.get_by_label("Filter by name").fill("initAuth")
-            await page.locator("tr", has_text="initAuthenticationUser").wait_for()
+            await page.get_by_label("Filter by name").fill("brokerRole")
+            await page.locator("tr", has_text="brokerRole").first.wait_for()
         text = json.dumps(await get(address, "/api/settings"))
         assert cluster.keys["secret_key"] not in text, "secrets stay with the brokers"
 
