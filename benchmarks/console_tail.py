@@ -38,7 +38,7 @@ async def send(client: Client, seconds: float, rate: int) -> float:
             if due < 50:
                 await asyncio.sleep(0.005)
                 continue
-            receipts = [await producer.send_soon("clicks", b"x" * 100) for _ in range(due)]
+            receipts = [producer.send_soon("clicks", b"x" * 100) for _ in range(due)]
             await asyncio.gather(*receipts)
             sent += due
         return sent / (time.perf_counter() - began_s)

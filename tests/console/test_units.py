@@ -1,8 +1,11 @@
 """The parts without a cluster: the one box, charts' memory, users, the description of the API, vendored files."""
 
+import gzip
+import io
 import json
 from pathlib import Path
 
+import fastavro
 import pytest
 
 from cometmq.console import openapi
@@ -60,6 +63,17 @@ def test_bytes_of_any_kind_decode_to_something() -> None:
             assert found.text or found.kind == "empty"
             for forced in ("json", "text", "msgpack", "avro", "protobuf", "hex"):
                 assert decode(body, forced=forced).text or forced == "text"
+
+
+def test_a_small_body_cannot_become_a_large_answer() -> None:
+    deep = b"[" * 500 + b"1," * 100_000 + b"1" + b"]" * 500
+    assert len(decode(deep).text) < 3 * len(deep)
+    out = io.BytesIO()
+    fastavro.writer(out, {"type": "bytes"}, [bytes(8 << 20)], codec="deflate")
+    body = out.getvalue()
+    assert len(body) < 64 << 10
+    assert "compressed with deflate" in decode(body).text
+    assert decode(gzip.compress(bytes(64 << 20))).kind == "hex"
 
 
 def test_masks_reach_into_lists_and_hide_what_cannot_be_read() -> None:
