@@ -216,7 +216,7 @@ def test_three_brokers_at_once_are_in_the_route_and_in_the_logs(tmp_path: Path) 
 
 
 def test_up_is_a_name_server_and_a_broker(tmp_path: Path) -> None:
-    arguments = ("up", "--data", str(tmp_path / "data"), "--namesrv-port", "0", "--broker-port", "0")
+    arguments = ("up", "--no-console", "--data", str(tmp_path / "data"), "--namesrv-port", "0", "--broker-port", "0")
     sizes = [text for text in small(tmp_path) if "mapped" in text or "max" in text]
     with serving_process(tmp_path, *arguments, *sizes) as process:
 

@@ -70,7 +70,7 @@ async def look_around(namesrv: str, topic: str) -> None:
                 ("", 30),
                 ("from:-1h", 30),
             ):
-                found = await answer(address, base + words, lambda it, count=count: len(it["rows"]) == count)  # type: ignore[misc]
+                found = await answer(address, base + words, lambda it, count=count: len(it["rows"]) == count)
                 assert found["end"], words
             for path in (
                 "/topology",

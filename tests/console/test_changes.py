@@ -1,6 +1,10 @@
 """Changes by plan: offsets in five ways, dead letters once each, timers and half messages; what changed meanwhile."""
 
+import asyncio
 import json
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +14,12 @@ from cometmq import Message, Tx
 from cometmq.client.client import Client
 from cometmq.console.plans.letters import MARK, Ledger
 from cometmq.testing import Cluster
+from tests.support.aio import run, settle
 from tests.support.asking import apply, ask, do, get, plan
 from tests.support.browser import console, opened
+from tests.support.length import by_length
+
+LETTERS = by_length(120, 999, 999)
 
 
 def placed(rows: list[dict[str, Any]], name: str) -> dict[tuple[str, int], int]:
@@ -86,7 +94,7 @@ async def test_a_running_member_goes_on_from_the_new_place() -> None:
                 assert "is running" in made["warnings"][0]
                 await apply(address, made)
             await cluster.advance(30)  # its pull is parked: the broker answers it when its time is over
-            again = {(await consumer.receive()).body for _ in range(12)}
+            again = {message.body for _ in range(12) if (message := await consumer.receive()) is not None}
             assert again == {str(number).encode() for number in range(12)}
 
 
@@ -126,6 +134,50 @@ def _place(text: str) -> tuple[str, int, int]:
     return broker, int(queue), int(offset)
 
 
+@pytest.mark.mission("CO-10")
+@pytest.mark.repeated
+def test_a_console_that_is_killed_while_it_sends_letters_sends_each_once_in_the_end(tmp_path: Path) -> None:
+    run(kill_and_repeat(tmp_path), timeout_s=by_length(60, 1200, 1200))
+
+
+async def kill_and_repeat(state: Path) -> None:
+    async with Cluster(topics=["orders"], queues=1) as cluster, cluster.client() as client:
+        await failing(cluster, client, LETTERS)
+        async with serving(cluster.namesrv, state) as (process, address):
+            made = await plan(address, "letters.replay", group="billing")
+            sending = asyncio.create_task(ask(address, f"/api/plans/{made['id']}/apply", {}))
+            while len(await marks(cluster)) < LETTERS // 4:
+                await settle(2)
+            process.kill()
+            await asyncio.gather(sending, return_exceptions=True)
+        assert 0 < len(await marks(cluster)) < LETTERS, "it was killed in the middle"
+        async with serving(cluster.namesrv, state) as (_, address):
+            made = await plan(address, "letters.replay", group="billing")
+            assert "was cut off" in made["warnings"][-1]
+            await apply(address, made)
+            assert (await plan(address, "letters.replay", group="billing"))["does_nothing"]
+        found = await marks(cluster)
+        assert len(found) == len(set(found)) == LETTERS, "each once"
+
+
+async def marks(cluster: Cluster) -> list[str]:
+    return [it.properties[MARK] for it in await cluster.messages("orders") if MARK in it.properties]
+
+
+@asynccontextmanager
+async def serving(namesrv: str, state: Path) -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
+    """The console as a process of its own."""
+    words = ["-m", "cometmq.cli.main", "console", "--namesrv", namesrv, "--port", "0", "--state", str(state)]
+    process = await asyncio.create_subprocess_exec(sys.executable, *words, stdout=asyncio.subprocess.PIPE)
+    assert process.stdout is not None
+    try:
+        yield process, (await process.stdout.readline()).decode().split()[1]
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
 async def failing(cluster: Cluster, client: Client, count: int) -> None:
     """Real dead letters: a consumer without patience."""
     async with client.producer("pg") as producer:
@@ -139,11 +191,8 @@ async def failing(cluster: Cluster, client: Client, count: int) -> None:
         raise RuntimeError("no")
 
     async with app, client.admin() as admin:
-        for _ in range(400):
-            if len([message async for message in admin.dead_letters("billing")]) == count:
-                return
-            await cluster.advance(0.2)
-    raise AssertionError("the letters did not come")
+        while len([message async for message in admin.dead_letters("billing")]) < count:
+            await settle(5)
 
 
 @pytest.mark.mission("CO-10")

@@ -70,7 +70,7 @@ async def cost_of(lookers: int) -> float:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            return cost / max(1, polls)
+            return float(cost / max(1, polls))
 
 
 @pytest.mark.mission("CO-16")

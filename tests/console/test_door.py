@@ -64,7 +64,7 @@ async def test_without_a_log_in_no_route_says_anything(auth: str, tmp_path: Path
         for route, path in paths():
             if route.needs is Role.NOBODY:
                 continue
-            content = {} if route.changes else None
+            content: dict[str, str] | None = {} if route.changes else None
             for more in ({}, {"Authorization": "Bearer wrong"}, {"Cookie": "cometmq_console=wrong"}, pretended):
                 status, said = await ask(address, path, content, headers={**CHANGE, **more}, method=route.method)
                 assert status == 401, (path, more, said)
@@ -84,7 +84,7 @@ async def test_a_viewer_sees_and_changes_nothing_and_an_operator_deletes_nothing
         viewer = await log_in(address, name="a-viewer", password="password-viewer")
         for route, path in paths():
             if route.needs > Role.VIEWER:
-                content = {} if route.changes else None
+                content: dict[str, str] | None = {} if route.changes else None
                 status, _ = await ask(address, path, content, headers=viewer, method=route.method)
                 assert status == 403, path
         assert (await ask(address, "/api/topics", headers=viewer))[0] == 200
@@ -134,10 +134,12 @@ async def test_a_foreign_page_in_the_browser_can_neither_read_nor_change(chromiu
             await page.goto("http://evil.test/")
             outcome = await page.evaluate(
                 """async (address) => {
+                  const headers = {"Content-Type": "application/json", "X-CometMQ-Console": "1"};
+                  const body = '{"action": "topic.create", "topic": "stolen"}';
                   const found = [];
-                  for (const [path, init] of [["api/topics", {}], ["api/plans", {method: "POST", body: '{"action":"topic.create","topic":"stolen"}',
-                    headers: {"Content-Type": "application/json", "X-CometMQ-Console": "1"}}]]) {
-                    try { const r = await fetch(address + path, init); found.push(await r.text()); } catch (e) { found.push("refused"); }
+                  for (const [path, init] of [["api/topics", {}], ["api/plans", { method: "POST", body, headers }]]) {
+                    try { found.push(await (await fetch(address + path, init)).text()); }
+                    catch { found.push("refused"); }
                   }
                   return found;
                 }""",

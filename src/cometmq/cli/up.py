@@ -145,7 +145,7 @@ async def _serve(options: argparse.Namespace) -> int:
         return serving.fail("up", serving.exit_code_of(error), error)
     grpc = f" grpc={broker.grpc_address}" if broker.grpc_address is not None else ""
     serving.say_ready(f"ready namesrv={name_server.address} broker={broker.address}{grpc}")
-    console = await _start_console(options, name_server.address, data, access)
+    console = await _start_console(options, given, name_server.address, data, access)
     if options.secure:
         _say_access(access, name_server.address)
     elif _users_file(data).exists() and not broker.settings.config.authentication_enabled:
@@ -164,12 +164,17 @@ async def _serve(options: argparse.Namespace) -> int:
 
 
 async def _start_console(
-    options: argparse.Namespace, name_server: str, data: Path, access: Access
+    options: argparse.Namespace, given: Mapping[str, str], name_server: str, data: Path, access: Access
 ) -> "ConsoleProcess | None":
     """None without it, with one line about how to get it. A console that does not start is no reason not to serve."""
     from cometmq.cli.shared.console_process import ConsoleProcess
 
-    if options.no_console or (options.secure and not access.keys):
+    if options.no_console:
+        return None
+    if (options.secure and not access.keys) or given.get("tls.server.mode") == "enforcing":
+        # It would need a user's password or an authority that only the operator has.
+        how = f"cometmq console --namesrv {name_server} --access-key USER --secret-key @FILE"
+        print(f"cometmq up: the console needs to know who it is here: {how}", file=sys.stderr, flush=True)
         return None
     if not console_is_installed():
         print(f"cometmq up: {CONSOLE_HOW_TO_GET}", file=sys.stderr, flush=True)

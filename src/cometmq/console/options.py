@@ -51,7 +51,6 @@ class Options:
     ledger: Path | None = None
     lake: Path | None = None
     pipelines: Path | None = None
-    prometheus: str | None = None
     poll_s: float = 2.0
     timeout_s: float = 3.0
     access_key: str | None = None

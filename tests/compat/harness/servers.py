@@ -246,7 +246,7 @@ class CometUp(Child):
     def command(self) -> Sequence[str]:
         ports = [f"--namesrv-port={self.namesrv.split(':')[1]}", f"--broker-port={self.address.split(':')[1]}"]
         flags = [f"--set={key}={_text(value)}" for key, value in self._settings.items()]
-        return [sys.executable, "-m", "cometmq.cli.main", "up", f"--data={self.data}", *ports, *flags]
+        return [sys.executable, "-m", "cometmq.cli.main", "up", "--no-console", f"--data={self.data}", *ports, *flags]
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ SHOWN_BYTES_MAX: Final = 1 << 20
 OPENED_BYTES_MAX: Final = 16 << 20
 HEX_BYTES_MAX: Final = 4096
 SCHEMA_BYTES_MAX: Final = 1 << 20
+DEPTH_MAX: Final = 40
 JAVA_MAGIC: Final = b"\xac\xed\x00\x05"
 AVRO_MAGIC: Final = b"Obj\x01"
 KINDS: Final = ("json", "text", "msgpack", "avro", "protobuf", "hex")
@@ -161,7 +162,10 @@ def _avro_container(body: bytes, faults: list[str] | None) -> tuple[str, Any] | 
     import itertools
 
     try:
-        records = list(itertools.islice(fastavro.reader(io.BytesIO(body)), 1000))
+        reader = fastavro.reader(io.BytesIO(body))
+        if reader.codec != "null":  # its blocks may stand for any number of bytes
+            return f"Avro container, compressed with {reader.codec}: download it\n\n{hexed(body)}", None
+        records = list(itertools.islice(reader, 1000))
     except Exception as error:  # a library's own, of any kind
         if faults is not None:
             faults.append(f"not avro: {str(error)[:200]}")
@@ -189,10 +193,27 @@ def opened_body(body: bytes) -> tuple[bytes, str, str]:
 
 def pretty(value: Any) -> str:
     try:
-        text = json.dumps(value, indent=2, ensure_ascii=False, default=_other)
+        indent = 2 if _is_flat(value) else None
+        text = json.dumps(value, indent=indent, ensure_ascii=False, default=_other)
     except (ValueError, TypeError, RecursionError):
         text = str(value)
     return text if len(text) <= SHOWN_BYTES_MAX else text[:SHOWN_BYTES_MAX]
+
+
+def _is_flat(value: Any) -> bool:
+    """Not so deep that blanks in front of lines would take more than the value: a line has at most 80 of them."""
+    level = [value]
+    for _ in range(DEPTH_MAX):
+        inner: list[Any] = []
+        for it in level:
+            if isinstance(it, dict):
+                inner += it.values()
+            elif isinstance(it, list | tuple):
+                inner += it
+        if not inner:
+            return True
+        level = [it for it in inner if isinstance(it, dict | list | tuple)]
+    return not level
 
 
 def _other(value: Any) -> str:

@@ -138,7 +138,7 @@ async def reset(context: Context, given: Arguments) -> Prepared:
     if again:
         parts.append(f"{again:,} messages are read again")
     if skipped:
-        parts.append(f"{skipped:,} are skipped")
+        parts.append(f"{skipped:,} messages are skipped")
     sentence = f"{group} in {topic}: {' and '.join(parts)}" if parts else f"{group} is there already: nothing moves"
     seen: dict[str, Any] = {"members": members}
     if not members:
@@ -146,7 +146,7 @@ async def reset(context: Context, given: Arguments) -> Prepared:
     warnings = []
     if members:
         warnings.append(
-            f"{group} is running ({len(members)} members): RocketMQ 5 and CometMQ move it on the server, members of a "
+            f"{group} is running, members: {len(members)}: RocketMQ 5 and CometMQ move it on the server, members of a "
             "4.9 broker are told to start over at the new place; messages that are being handled may come twice"
         )
 

@@ -58,7 +58,7 @@ async def create(context: Context, given: Arguments) -> Prepared:
         return [{"broker": master.name, "result": "done"} for master in masters]
 
     warnings = [f"{topic} is there already: it keeps what it has and gets what is missing"] if found is not None else []
-    what = f"{topic} gets {queues} queues on each of {len(masters)} brokers"
+    what = f"{topic} gets {queues} queues on each broker"
     return Prepared(f"Create topic {topic}", what, apply, ["broker", "now", "then"], rows, warnings, _seen(found))
 
 

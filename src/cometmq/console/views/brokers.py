@@ -103,7 +103,7 @@ def findings(rows: list[dict[str, Any]]) -> list[dict[str, str]]:
         name = f"{row['name']}" + (f" slave {row['number']}" if row["number"] else "")
         if not row["up"]:
             fix = f"start it again on {row['address']}; its log says why it ended (cometmq doctor checks the machine)"
-            add("fail", name, f"broker {name} does not answer: {row['error']}", fix)
+            add("fail", name, f"{name} does not answer: {row['error']}", fix)
             continue
         disk = row["disk"]
         if disk is not None and disk >= DISK_FULL:

@@ -14,7 +14,9 @@ from cometmq.errors import CometError, NotFound
 SECRET: Final = re.compile(r"secret|password|credential|token|accesskey|initauthenticationuser", re.IGNORECASE)
 DEFAULTS_FILE: Final = Path(__file__).parent.parent / "static" / "broker-defaults.json"
 # What must differ between brokers.
-OF_THE_PLACE: Final = re.compile(r"^(brokerName|brokerId|brokerIP\d|listenPort|haListenPort|grpcServerPort|storePath\w*)$")
+OF_THE_PLACE: Final = re.compile(
+    r"^(brokerName|brokerId|brokerIP\d|listenPort|haListenPort|grpcServerPort|storePath\w*)$"
+)
 GROUPS_MAX: Final = 200
 TOPICS_MAX: Final = 40
 

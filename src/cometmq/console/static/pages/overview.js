@@ -1,7 +1,7 @@
 // @ts-check
 // What is there, how it does, and what is wrong.
 import { html, useLive, among, rate, short, count, bytes, duration, enc, some } from "/static/lib/core.js";
-import { Head, Card, Stats, Chip, Table, Trouble, Loading, Meter, Chart, useHistory, Empty, Ago } from "/static/lib/parts.js";
+import { Head, Card, Stats, Chip, Table, Trouble, Loading, Meter, Chart, useHistory, Empty, Time } from "/static/lib/parts.js";
 
 export default function Overview() {
   const { parts, trouble } = useLive(["overview"])("overview");
@@ -34,7 +34,7 @@ export default function Overview() {
 /** @param {{rows: any[]}} p */
 export const Brokers = ({ rows }) => html`<${Table} label="Brokers" id=${(/** @type {any} */ r) => `${r.name}:${r.number}`} rows=${rows} rowClass=${(/** @type {any} */ r) => r.up ? "" : "gone"} empty=${html`<${Empty} title="No broker is registered">Start one: cometmq broker<//>`} columns=${[
   { name: "broker", title: "Broker", show: (/** @type {any} */ r) => html`<a class="name" href=${`/brokers/${enc(r.name)}`}>${r.name}</a>${r.number ? html` <span class="muted">slave ${r.number}</span>` : ""}` },
-  { name: "state", title: "State", show: (/** @type {any} */ r) => r.up ? html`<${Chip} kind="good">${r.role}<//>` : html`<${Chip} kind="bad">silent since <${Ago} ms=${r.since_ms}/><//>` },
+  { name: "state", title: "State", show: (/** @type {any} */ r) => r.up ? html`<${Chip} kind="good">${r.role}<//>` : html`<${Chip} kind="bad">silent since <${Time} ms=${r.since_ms}/><//>` },
   { name: "version", title: "Version", opt: true, show: (/** @type {any} */ r) => html`${r.make || ""} <span class="muted">${r.version || ""}</span>` },
   { name: "address", title: "Address", opt: true, show: (/** @type {any} */ r) => html`<span class="mono">${r.address}</span>` },
   { name: "in", title: "In /s", num: true, value: (/** @type {any} */ r) => r.in_rate, show: (/** @type {any} */ r) => r.up ? rate(r.in_rate) : "–" },
