@@ -26,7 +26,6 @@ from cometmq.broker.shared import make_shared
 from cometmq.broker.tables import rebuild
 from cometmq.broker.tables.tables import Tables
 from cometmq.broker.watchdog import Watchdog
-from cometmq.build_info import build_info
 from cometmq.clock import Clock, SystemClock
 from cometmq.machine import log_storage
 from cometmq.net.server import Server
@@ -116,8 +115,6 @@ class Broker:
         if self.rooms.replicas.member is None:
             self.rooms.replicas.group.start()
         log_storage(self.store.options.root_dir)
-        if advice := build_info().advice:
-            logger.warning("slow build: %s", advice)
         self.seen.attach(self.rooms.metrics)
         logger.info("started broker name=%s address=%s", self.settings.config.broker_name, self.address)
 

@@ -92,6 +92,7 @@ async def _serve(settings: "LiveSettings") -> int:
 
     serving.tune_collector()
     serving.keep_heap()
+    serving.warn_of_build()
     stopping = serving.stop_signal()
     try:
         broker = Broker(settings)

@@ -118,6 +118,7 @@ async def _serve(options: argparse.Namespace) -> int:
 
     serving.tune_collector()
     serving.keep_heap()
+    serving.warn_of_build()
     stopping = serving.stop_signal()
     data = Path(options.data)
     try:

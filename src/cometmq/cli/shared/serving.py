@@ -19,6 +19,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from cometmq.build_info import build_info
 from cometmq.errors import ConfigError, StoreError, WireError
 from cometmq.log_lines import write_one_line_an_event
 from cometmq.wire import java_properties
@@ -107,6 +108,12 @@ def say_ready(line: str) -> None:
     """In one write, also without a buffer: several brokers of one command say it on one stdout."""
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
+
+
+def warn_of_build() -> None:
+    """A line of the log if this is the slower build."""
+    if advice := build_info().advice:
+        logger.warning("slow build: %s", advice)
 
 
 def stop_signal() -> asyncio.Event:
