@@ -92,7 +92,6 @@ async def _serve(settings: "LiveSettings") -> int:
 
     serving.tune_collector()
     serving.keep_heap()
-    serving.warn_of_build()
     stopping = serving.stop_signal()
     try:
         broker = Broker(settings)
@@ -111,6 +110,7 @@ async def _serve(settings: "LiveSettings") -> int:
         ready += f" grpc={broker.grpc_address}"
     if not stopping.is_set():
         serving.say_ready(ready)
+        serving.warn_of_build()
     await stopping.wait()
     await serving.stop(broker)
     return serving.end("broker", broker.store.failure)

@@ -118,7 +118,6 @@ async def _serve(options: argparse.Namespace) -> int:
 
     serving.tune_collector()
     serving.keep_heap()
-    serving.warn_of_build()
     stopping = serving.stop_signal()
     data = Path(options.data)
     try:
@@ -146,6 +145,7 @@ async def _serve(options: argparse.Namespace) -> int:
         return serving.fail("up", serving.exit_code_of(error), error)
     grpc = f" grpc={broker.grpc_address}" if broker.grpc_address is not None else ""
     serving.say_ready(f"ready namesrv={name_server.address} broker={broker.address}{grpc}")
+    serving.warn_of_build()
     console = await _start_console(options, given, name_server.address, data, access)
     if options.secure:
         _say_access(access, name_server.address)
