@@ -15,7 +15,7 @@ import pytest
 from cometmq.cli.sets import machines
 from tests.broker.processes import command_line
 from tests.cli.conftest import Comet
-from tests.failover.real_set import Child, wait_for
+from tests.failover.real_set import Child, ports_apart, wait_for
 from tests.support.etcd import free_ports
 from tests.support.require import unavailable
 
@@ -135,7 +135,7 @@ def test_a_member_in_sync_is_not_forgotten(ours: Comet) -> None:
 def test_a_copy_moves_to_a_fourth_broker(ours: Comet, up: Up, tmp_path: Path) -> None:
     before = the_set(ours)
     source = int(str(before["master"]))
-    port = free_ports(1)[0]
+    port = ports_apart(1, [int(each.rpartition(":")[2]) for each in up.brokers])[0]
     assert "2  wait until it is in sync" in ours.good(
         "cluster", "move", "broker-a", "--from", str(source), "--to", f"127.0.0.1:{port}"
     ).err  # fmt: skip

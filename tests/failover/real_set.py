@@ -85,7 +85,7 @@ class RealSet:
         self._names = Child(home, "names", "nameserver", "--listen", self.name_server, "--set", kept, *controller)
         self._names.ready()
         self._settings = settings
-        self.ports = _ports_apart(count)
+        self.ports = ports_apart(count)
         self.brokers: list[Child | None] = [None] * count
         for number in range(count):
             self.start(number)
@@ -93,7 +93,7 @@ class RealSet:
 
     def add(self) -> int:
         """One more broker of the set, on a machine of its own; its number."""
-        self.ports.append(_ports_apart(1, self.ports)[0])
+        self.ports.append(ports_apart(1, self.ports)[0])
         self.brokers.append(None)
         self.start(len(self.brokers) - 1)
         self.ready(len(self.brokers) - 1)
@@ -193,7 +193,7 @@ def wait_for(holds: Callable[[], bool], limit_s: float = 30.0) -> None:
         time.sleep(0.05)
 
 
-def _ports_apart(count: int, taken: Sequence[int] = ()) -> list[int]:
+def ports_apart(count: int, taken: Sequence[int] = ()) -> list[int]:
     ports: list[int] = []
     while len(ports) < count:
         port = free_port()
