@@ -42,7 +42,8 @@ def test_words_of_the_box_mean_what_its_help_says() -> None:
         ("json.price>100", True), ("json.price>=150", True), ("json.price<100", False), ("json.price!=150", False),
         ("json.a.0.b:x", True), ("json.a.1.b:x", False), ("json.paid:true", True), ("json.none=1", False),
         ("prop.city:Kiel", True), ("prop.city:kiel", False), ("prop.city", True), ("prop.town", False),
-        ("4711", True), ("0A0B0C", False), ("KIEL", True), ("missing", False), ("price 4711", True), ("price missing", False),
+        ("4711", True), ("0A0B0C", False),
+        ("KIEL", True), ("missing", False), ("price 4711", True), ("price missing", False),
     ],
 )  # fmt: skip
 def test_a_test_takes_what_it_says(words: str, takes: bool) -> None:
