@@ -10,7 +10,7 @@ OVERLAY := build/compiled
 COMPILED := $(OVERLAY)/.ready
 
 # Directories too: deleting a module changes nothing else.
-SOURCES := $(shell find src -name '*.py' -o -type d ! -name __pycache__ ! -name '*.egg-info')
+SOURCES := $(shell find src -name '*.py' -o -path '*/static/*' -type f -o -type d ! -name __pycache__ ! -name '*.egg-info')
 CODE := setup.py $(wildcard src tests scripts benchmarks examples)
 SOAK_TESTS := $(wildcard tests/fuzz tests/crash tests/attack tests/client/test_faults.py tests/failover)
 # No test of these starts a process or waits for a clock.

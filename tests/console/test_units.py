@@ -42,12 +42,15 @@ def test_words_of_the_box_mean_what_its_help_says() -> None:
         ("json.price>100", True), ("json.price>=150", True), ("json.price<100", False), ("json.price!=150", False),
         ("json.a.0.b:x", True), ("json.a.1.b:x", False), ("json.paid:true", True), ("json.none=1", False),
         ("prop.city:Kiel", True), ("prop.city:kiel", False), ("prop.city", True), ("prop.town", False),
-        ("4711", True), ("KIEL", True), ("missing", False), ("price 4711", True), ("price missing", False),
+        ("4711", True), ("0A0B0C", False),
+        ("KIEL", True), ("missing", False), ("price 4711", True), ("price missing", False),
     ],
 )  # fmt: skip
 def test_a_test_takes_what_it_says(words: str, takes: bool) -> None:
     value = {"price": 150, "a": [{"b": "x"}], "paid": True}
-    assert parse(words, NOW_MS).takes(Found(json.dumps(value), value, ("4711",), {"city": "Kiel"})) is takes
+    properties = {"city": "Kiel", "UNIQ_KEY": "0A0B0C"}
+    found = Found(json.dumps(value), value, ("4711",), properties, {"city": "Kiel"})
+    assert parse(words, NOW_MS).takes(found) is takes
 
 
 @pytest.mark.parametrize("words", ["queue:x", "from:yesterday", "tag:", "to:" + "9" * 30, "from:-1h to:-2h", "a " * 30])

@@ -33,12 +33,13 @@ COMPLETIONS: Final = (
 
 @dataclass(frozen=True)
 class Found:
-    """What a test sees of a message: masked already."""
+    """What a test sees of a message: masked already. `own` are the properties that an application set."""
 
     text: str
     value: Any
     keys: tuple[str, ...]
     properties: Mapping[str, str]
+    own: Mapping[str, str] = field(default_factory=dict)
 
 
 Test = Callable[[Found], bool]
@@ -140,7 +141,9 @@ def _bare(query: Query, value: str) -> None:
         lambda found: (
             value in found.keys
             or lower in found.text.lower()
-            or any(lower in f"{name}={text}".lower() for name, text in found.properties.items())
+            or any(lower in f"{name}={text}".lower() for name, text in found.own.items())
+            or any(lower in key.lower() for key in found.keys)
+            or lower in found.properties.get("TAGS", "").lower()
         )
     )
 

@@ -34,12 +34,13 @@ class Reader:
         """What a search sees: what the reader may see, so it cannot be used to guess."""
         message = copy.message
         properties = self.masks.all_properties(message.properties)
+        own = self.masks.all_properties(message.user_properties)
         keys = self.masks.keys(message.keys)
         if not self.bodies:
-            return Found("", None, keys, properties)
+            return Found("", None, keys, properties, own)
         decoded = decode(message.body, message.topic, self.schemas)
         decoded = self.masks.decoded(decoded, message.body)
-        return Found(decoded.text, decoded.value, keys, properties)
+        return Found(decoded.text, decoded.value, keys, properties, own)
 
     def row(self, copy: StoredCopy) -> dict[str, Any]:
         message = copy.message
