@@ -93,12 +93,12 @@ def _poll_ms(call: Call, request: pb.ReceiveMessageRequest, client: Client) -> i
     left_ms = call.timeout_ms()
     if request.HasField("long_polling_timeout"):
         wished = request.long_polling_timeout
-        poll_ms: float = wished.seconds * 1000 + wished.nanos // 1_000_000
+        poll_ms = float(wished.seconds * 1000 + wished.nanos // 1_000_000)
     else:
         timeout = client.settings.request_timeout
         timeout_ms = timeout.seconds * 1000 + timeout.nanos // 1_000_000 or REQUEST_TIMEOUT_MS
-        poll_ms = (left_ms if left_ms is not None else limits.poll_ms_max) - timeout_ms / 2
-    poll_ms = min(max(poll_ms, limits.poll_ms_min), limits.poll_ms_max)
+        poll_ms = (left_ms if left_ms is not None else float(limits.poll_ms_max)) - timeout_ms / 2
+    poll_ms = min(max(poll_ms, float(limits.poll_ms_min)), float(limits.poll_ms_max))
     if left_ms is not None and poll_ms > left_ms:
         if left_ms < limits.poll_ms_min:
             is_old = call.stream.headers.get("x-mq-client-version", "") < SINCE_POLL_CODE
