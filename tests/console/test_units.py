@@ -18,6 +18,7 @@ from cometmq.console.messages.mask import Masks
 from cometmq.console.messages.query import Found, parse
 from cometmq.console.options import Options, Role
 from cometmq.console.routes import ROUTES
+from cometmq.console.views.brokers import bytes_of, first_number
 from cometmq.console.views.waiting import histogram
 from cometmq.errors import ConfigError
 from scripts import console_defaults, console_vendor
@@ -156,6 +157,12 @@ def test_the_first_page_loads_little_and_asks_nobody_else() -> None:
             assert "https://" not in text, file
             for unsafe in ("innerHTML", "dangerouslySetInnerHTML", "eval(", "new Function", "document.write"):
                 assert unsafe not in text, (file, unsafe)
+
+
+def test_figures_of_brokers_of_any_age_are_read() -> None:
+    assert first_number("1.5 2.0 3.0") == 1.5
+    assert first_number("") is first_number(" ") is first_number(None) is None, "RocketMQ 4 says nothing at first"
+    assert (bytes_of("1.2 KiB"), bytes_of("13 B"), bytes_of("0"), bytes_of(None)) == (1228, 13, 0, None)
 
 
 def test_a_histogram_has_steps_of_a_round_length_and_loses_nobody() -> None:

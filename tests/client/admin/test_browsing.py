@@ -3,8 +3,10 @@
 import pytest
 
 from cometmq import Tx
-from cometmq.errors import ConfigError, NotFound
+from cometmq.errors import BrokerError, ConfigError, NotFound
 from cometmq.testing import Cluster
+from cometmq.wire.codes import Request, Response
+from cometmq.wire.command import Command
 
 
 async def test_pages_of_a_queue_go_on_where_the_last_one_ended() -> None:
@@ -80,3 +82,18 @@ async def test_open_halves_are_listed_once_and_ended_by_hand() -> None:
             await admin.end_half(halves[0], commit=True)
             await admin.end_half(halves[1], commit=False)
         assert [message.body for message in await cluster.messages("orders")] == [b"one"]
+
+
+async def test_a_broker_that_tells_only_of_all_topics_is_asked_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """RocketMQ 4 has no request for one topic."""
+    async with Cluster(topics=["orders"]) as cluster, cluster.client() as client, client.admin() as admin:
+        ask = admin.instance.ask
+
+        async def old(address: str, command: Command, timeout_s: float) -> Command:
+            if command.code == Request.GET_TOPIC_CONFIG:
+                raise BrokerError(Response.REQUEST_CODE_NOT_SUPPORTED, "request type 351 not supported", address)
+            return await ask(address, command, timeout_s)
+
+        monkeypatch.setattr(admin.instance, "ask", old)
+        assert (await admin.describe_topic("orders")).brokers[0].read_queues == 4
+        assert (await admin.create_topic("fresh", queues=2)).brokers[0].read_queues == 2

@@ -233,6 +233,9 @@ class TopicAdmin(Calls):
         except BrokerError as error:
             if error.code == Response.TOPIC_NOT_EXIST:
                 return None
+            if error.code == Response.REQUEST_CODE_NOT_SUPPORTED:  # RocketMQ 4: it tells only of all topics
+                every = await self.ask(master.address, Request.GET_ALL_TOPIC_CONFIG)
+                return TopicConfigTable.decode(every.body).topic_config_table.get(name)
             raise
         return TopicConfig.decode(response.body)
 

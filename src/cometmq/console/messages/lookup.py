@@ -23,7 +23,11 @@ async def by_id(context: Context, message_id: str, topic: str | None) -> StoredC
         return await context.admin.copy_at(message_id)
     except (ConfigError, NotFound) as error:
         where = f"topic {topic} has none with it" if topic else "and without a topic the index cannot be asked"
-        raise NotFound(f"no message has the id {message_id}: {where}; it was deleted, or is not there") from error
+        silent = sorted({row["name"] for row in context.seen.brokers.values() if not row["up"]})
+        cause = (
+            f"it may be on {', '.join(silent)}, which does not answer" if silent else "it was deleted, or is not there"
+        )
+        raise NotFound(f"no message has the id {message_id}: {where}; {cause}") from error
 
 
 async def exact(context: Context, topic: str, query: Query) -> list[StoredCopy]:

@@ -143,7 +143,7 @@ async def name_servers(context: Context) -> list[dict[str, Any]]:
 
 
 def first_number(text: str | None) -> float | None:
-    return _float(text.split()[0]) if text else None
+    return _float(text.split()[0]) if text and text.split() else None
 
 
 def bytes_of(text: str | None) -> int | None:
