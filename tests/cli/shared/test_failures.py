@@ -105,9 +105,21 @@ def test_a_refused_permission_is_one_line_that_names_the_topic(comet: Comet) -> 
         line = one_line(ran.err)
         assert permissions in line
         assert f"cometmq topic alter {arguments[1]} --permissions rw" in line
-    code, text = failures.judge(BrokerError(16, "no permission", "broker-a"))
+
+
+@pytest.mark.parametrize(
+    ("remark", "advice"),
+    [
+        ("User:u has no permission to access Topic:T from 127.0.0.1", "--access-key"),
+        ("brokerName cannot be changed in a running broker: edit its settings file and restart", "settings file"),
+        ("the broker[broker-a] sending message is forbidden", "cometmq explain 16"),
+    ],
+)
+def test_what_is_refused_is_advised_by_its_cause(remark: str, advice: str) -> None:
+    code, text = failures.judge(BrokerError(16, remark, "broker-a"))
     assert code == failures.EXIT_REFUSED
-    assert "--access-key" in text
+    assert advice in text
+    assert ("--access-key" in text) == ("permission to access" in remark)
 
 
 def test_a_full_disk_here_is_one_line(comet: Comet) -> None:

@@ -21,6 +21,7 @@ from cometmq.cli.context import resolve
 from cometmq.cli.shared import output
 from cometmq.cli.shared.failures import EXIT_REFUSED, EXIT_UNREACHABLE, Failure
 from cometmq.errors import BrokerError, CallError, CometError, NoRoute, NotFound
+from cometmq.wire.codes import MASTER_ID
 
 if TYPE_CHECKING:
     from cometmq.cli.context import Tls
@@ -128,9 +129,14 @@ async def _cause(admin: "Admin", options: argparse.Namespace, error: NoRoute | N
         return error
     if route is None:
         return error
+    lost = sorted(it.broker_name for it in route.broker_datas if MASTER_ID not in it.broker_addrs)
+    if lost and all(data.broker_name in lost for data in route.queue_datas if data.perm & PERM_WRITE):
+        text = f"{str(error).partition(':')[0]}: the master of {', '.join(lost)} is down, only replicas are registered"
+        return Failure(EXIT_UNREACHABLE, f"{text}; start it, or make a replica the master (docs/replicas.md)")
     permissions = ", ".join(f"{data.broker_name} {_PERMISSIONS[data.perm & 6]}" for data in route.queue_datas)
     fix = f"cometmq topic alter {topic} --permissions rw, or brokerPermission=6 at the broker"
     return Failure(EXIT_REFUSED, f"{str(error).partition(':')[0]} (permissions: {permissions}): {fix}")
 
 
+PERM_WRITE: Final = 2
 _PERMISSIONS: Final = {0: "none", 2: "w", 4: "r", 6: "rw"}

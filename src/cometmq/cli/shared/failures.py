@@ -33,6 +33,7 @@ from cometmq.errors import (
     SendFailed,
     StoreError,
 )
+from cometmq.wire.codes import Response
 
 EXIT_NO: Final = 1
 EXIT_USAGE: Final = 2
@@ -56,12 +57,11 @@ _FIXES: Final = {
     3: "this server does not know the request: it is older, or a Java broker without that feature",
     13: "the message or one of its fields is not acceptable",
     14: "the broker takes no writes: look at its disk and log (cometmq cluster health)",
-    16: "ask for the permission, or give other keys (--access-key, --secret-key)",
     17: "create it first: cometmq topic create NAME",
     26: "create it first: cometmq group create NAME",
     206: "no consumer of the group is connected: start one",
 }
-_EXITS: Final = {14: EXIT_DISK, 16: EXIT_REFUSED, 17: EXIT_MISSING, 22: EXIT_MISSING, 26: EXIT_MISSING}
+_EXITS: Final = {14: EXIT_DISK, 17: EXIT_MISSING, 22: EXIT_MISSING, 26: EXIT_MISSING}
 
 
 class Failure(CometError):
@@ -85,6 +85,8 @@ def judge(error: Exception) -> tuple[int, str]:
     if isinstance(error, AccessDenied):
         return EXIT_REFUSED, str(error)
     if isinstance(error, BrokerError):
+        if error.code == Response.NO_PERMISSION:
+            return EXIT_REFUSED, _judge_refusal(error)
         fix = _FIXES.get(error.code, f"see cometmq explain {error.code}")
         return _EXITS.get(error.code, EXIT_NO), f"{error}; {fix}"
     if isinstance(error, NoRoute):
@@ -106,6 +108,16 @@ def judge(error: Exception) -> tuple[int, str]:
     if isinstance(error, OSError):
         return _judge_system(error)
     return EXIT_NO, str(error)
+
+
+def _judge_refusal(error: BrokerError) -> str:
+    """One code has several causes: a user without a right, a topic or broker that is closed, a setting that stays."""
+    said = error.remark.lower()
+    if "cannot be changed" in said or "black list" in said or "blacklist" in said:
+        return f"{error}; change it in the broker's settings file, then restart it"
+    if "permission to access" in said or "acl" in said or "signature" in said:
+        return f"{error}; give other keys (--access-key, --secret-key), or see cometmq acl explain"
+    return f"{error}; see cometmq explain {error.code}, and cometmq topic describe if it is about a topic"
 
 
 _WHERE: Final = "is it running (cometmq up), and is that its address (--namesrv HOST:PORT, cometmq context list)?"
