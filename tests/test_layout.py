@@ -41,6 +41,7 @@ LEVELS = {
     "cli": 6,
     "sync": 5,
     "kombu": 6,
+    "otel": 5,
     "console": 5,
     "testing": 6,
 }

@@ -30,12 +30,11 @@ from cometmq.wire.frame import FrameSplitter
 from cometmq.wire.record.message import StoredMessage
 from cometmq.wire.record.sysflag import COMPRESSED, COMPRESSION_LZ4, COMPRESSION_ZLIB, COMPRESSION_ZSTD
 from tests.attack.broker_attacks import colliding_keys
-from tests.attack.corpus import OUTCOMES, PATIENCE_S, ROOT, Outcome
+from tests.attack.corpus import OUTCOMES, PATIENCE_S, ROOT, WORST_S, Outcome
 from tests.support.length import SOAK
 
 TURN_MS = 400.0
 GROWTH_MIB = 400
-WORST_S = 3.0
 
 Answer = Command | bytes | None
 Lie = Callable[["Liar", Command], Answer]
