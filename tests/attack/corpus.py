@@ -38,7 +38,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from cometmq.wire.codes import Request
 from cometmq.wire.command import Command, encode, request
