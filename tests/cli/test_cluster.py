@@ -51,6 +51,7 @@ def test_a_broker_that_does_not_answer_is_down_and_named(lonely: Comet) -> None:
         assert (listed.code, listed.out) == (4, "")
 
 
+@pytest.mark.mission("DU-04")
 def test_health_says_which_promise_is_not_kept(lonely: Comet) -> None:
     with SyncCluster(topics=["T"], settings={"brokerRole": "SYNC_MASTER"}) as small:
         ran = lonely("cluster", "health", "--namesrv", small.namesrv, "-o", "json")
@@ -105,6 +106,7 @@ def test_top_draws_as_many_pictures_as_asked(comet: Comet) -> None:
     assert "MEMORY" in comet.good("cluster", "top", "-n", "1").out
 
 
+@pytest.mark.mission("DU-03")
 def test_a_setting_is_changed_in_one_line_of_the_file_of_the_operator(lonely: Comet, tmp_path: Path) -> None:
     conf = tmp_path / "broker.conf"
     written = "# ours\nfileReservedTime = 72  \n\n# at night\ndeleteWhen=04\n"
@@ -119,6 +121,7 @@ def test_a_setting_is_changed_in_one_line_of_the_file_of_the_operator(lonely: Co
     assert "the change is only in its memory" in done.err
 
 
+@pytest.mark.mission("DU-04")
 def test_a_send_that_no_replica_has_ends_with_a_code_of_its_own(lonely: Comet) -> None:
     with SyncCluster(topics=["T"], settings={"brokerRole": "SYNC_MASTER"}) as small:
         ran = lonely("send", "T", "a", "b", "--namesrv", small.namesrv)

@@ -28,6 +28,7 @@ def test_every_setting_of_a_pipeline_is_shown_with_type_and_default(lonely: Come
             assert line.endswith("must be given")
 
 
+@pytest.mark.mission("DU-09")
 def test_both_spellings_are_taken_and_a_misspelt_name_is_not() -> None:
     assert canonical("archive", "rowsPerBatch") == canonical("archive", "rows_per_batch") == "rows_per_batch"
     assert canonical("archive", "readMode") == "readMode"

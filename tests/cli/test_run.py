@@ -66,6 +66,7 @@ def written(folder: Path, version: str = "1") -> Path:
     return out
 
 
+@pytest.mark.mission("DU-06")
 def test_two_workers_share_the_messages_and_end_in_order(jobs: SyncCluster, tmp_path: Path) -> None:
     out = written(tmp_path)
     with running(jobs, tmp_path, "shop:app", "--workers", "2") as process:

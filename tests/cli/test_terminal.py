@@ -80,6 +80,7 @@ def test_a_table_fits_the_terminal_and_states_have_colours(small: SyncCluster, c
     assert max(map(len, plain.splitlines())) <= columns
 
 
+@pytest.mark.mission("DU-10")
 def test_no_color_means_none(small: SyncCluster) -> None:
     with terminal(80, "cluster", "health", "--namesrv", small.namesrv, NO_COLOR="1") as shown:
         assert "\x1b[" not in shown.read_until("topics")
@@ -92,6 +93,7 @@ def test_a_pipe_gets_plain_and_whole_text(small: SyncCluster) -> None:
     assert "\x1b[" not in text
 
 
+@pytest.mark.mission("DU-10")
 def test_watch_draws_again_until_it_is_stopped(small: SyncCluster) -> None:
     with terminal(100, "cluster", "health", "--watch", "50ms", "--namesrv", small.namesrv) as shown:
         shown.read_until("\x1b[H\x1b[2J", 3)

@@ -78,6 +78,7 @@ def test_a_type_that_json_cannot_be_read_as_is_refused_at_once(kind: Any) -> Non
         Handler(handle)
 
 
+@pytest.mark.mission("DU-05")
 async def test_a_handler_takes_and_returns_pydantic_models(tmp_path: Path) -> None:
     async with real_cluster(tmp_path, "T", queues=1) as cluster, cluster.client() as client:
         got: list[Order] = []

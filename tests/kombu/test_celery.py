@@ -46,6 +46,7 @@ def worker(cluster: SyncCluster, folder: Path) -> Iterator[subprocess.Popen[byte
             assert process.wait(WAIT_S) in (0, -signal.SIGKILL), (folder / "worker.log").read_text()
 
 
+@pytest.mark.mission("DU-07")
 def test_tasks_run_are_tried_again_wait_for_their_time_and_answer(
     cluster: SyncCluster, program: Any, tmp_path: Path
 ) -> None:
@@ -60,6 +61,7 @@ def test_tasks_run_are_tried_again_wait_for_their_time_and_answer(
         assert list(answer.values()) == [{"ok": "pong"}]
 
 
+@pytest.mark.mission("DU-07")
 def test_a_task_of_a_killed_worker_is_run_by_the_next(cluster: SyncCluster, program: Any, tmp_path: Path) -> None:
     flag = tmp_path / "flag"
     result = program.slow_once.delay(str(flag))

@@ -46,6 +46,7 @@ class Telemetry:
         )  # fmt: skip
 
 
+@pytest.mark.mission("DU-08")
 async def test_a_handler_is_a_child_of_the_send_and_what_it_does_a_child_of_the_handler(tmp_path: Path) -> None:
     told = Telemetry()
     async with real_cluster(tmp_path, "orders", queues=1) as cluster, cluster.client() as client:

@@ -223,6 +223,7 @@ async def test_dead_letters_are_listed_and_replayed_to_where_they_came_from(tmp_
         assert ["no name server knows topic" in (it.error or "") for it in refused] == [True] * 3
 
 
+@pytest.mark.mission("DU-01")
 async def test_a_dead_letter_is_replayed_to_its_own_group_once_and_under_its_old_id(tmp_path: Path) -> None:
     async with (
         real_cluster(tmp_path, "orders", queues=1) as cluster,

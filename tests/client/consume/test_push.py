@@ -612,6 +612,7 @@ def test_a_failed_message_returns_after_ten_seconds_and_after_thirty_more(tmp_pa
     run(main(), 60)
 
 
+@pytest.mark.mission("DU-01")
 def test_rejected_messages_and_those_tried_too_often_become_dead_letters(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

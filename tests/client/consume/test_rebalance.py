@@ -342,6 +342,7 @@ async def test_a_new_group_skips_the_messages_of_a_young_topic(tmp_path: Path, k
         assert got == [b"new"]
 
 
+@pytest.mark.mission("DU-02")
 async def test_a_group_that_is_not_new_gets_all_messages_of_a_queue_that_was_added_while_it_slept(
     tmp_path: Path,
 ) -> None:

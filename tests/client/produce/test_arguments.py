@@ -34,6 +34,7 @@ async def test_an_argument_of_a_wrong_type_is_named(tmp_path: Path, given: dict[
             producer.send_oneway("T", b"x", **given)
 
 
+@pytest.mark.mission("DU-05")
 async def test_every_right_type_is_taken(tmp_path: Path) -> None:
     async with real_cluster(tmp_path, "T") as cluster, cluster.client() as client, client.producer("pg") as producer:
         right: list[dict[str, Any]] = [
