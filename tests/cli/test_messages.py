@@ -37,6 +37,7 @@ def test_what_is_sent_comes_back_with_all_that_was_said_about_it(comet: Comet) -
     assert (found["id"], found["offset_id"]) == (receipt["id"], receipt["offset_id"])
     got = comet.good("message", "get", receipt["id"], "--topic", name, "-o", "json").json
     assert got == comet.good("message", "get", receipt["offset_id"], "-o", "json").json
+    assert got == comet.good("message", "get", receipt["id"], "-o", "json").json, "without the topic"
     assert got["body"] == "hello"
     (by_key,) = comet.good("message", "find", name, "--key", "8", "-o", "json").json
     assert by_key["id"] == receipt["id"]
@@ -194,10 +195,12 @@ def test_messages_that_are_not_there_are_one_line(comet: Comet) -> None:
     ):
         ran = comet(*arguments)
         assert (ran.code, ran.out, ran.err.count("\n")) == (6, "", 1), arguments
-    assert comet("message", "get", "short").code == 2
+    short = comet("message", "get", "short")
+    assert short.code == 6
+    assert "topics has the id short" in short.err
     stranger = comet("message", "get", "0A000001000000500000000000000000")
     assert (stranger.code, stranger.err.count("\n")) == (6, 1)
-    assert "(10.0.0.1:80): it was deleted, or it is the id of its producer" in stranger.err
+    assert "topics has the id 0A000001000000500000000000000000: it was deleted, or never there" in stranger.err
     assert "no message found" in comet.good("tail", name, "--no-follow").err
 
 

@@ -59,13 +59,13 @@ def decoder(parser: argparse.ArgumentParser) -> None:
 
 def _get_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("id")
-    parser.add_argument("--topic", help="not needed for an offset id")
+    parser.add_argument("--topic", help="where it is; without it every topic is asked")
     decoder(parser)
 
 
 async def _get(options: argparse.Namespace) -> None:
     async with administration(options) as admin:
-        message = await admin.message(options.id, options.topic)
+        message = await (admin.message(options.id, options.topic) if options.topic else admin.find_message(options.id))
         groups = await admin.topic_groups(message.topic) if options.output == "wide" else []
     found = messages.fields(message, options.decode)
     if options.output == "wide":

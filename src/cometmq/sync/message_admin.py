@@ -28,6 +28,12 @@ class MessageAdmin:
         """
         return self._thread.run(self._inner.message(message_id, topic))
 
+    def find_message(self, message_id: str) -> Message[bytes]:
+        """By an id of either kind, whatever its topic: every topic's index is asked, so that this takes a while in a
+        large cluster. NotFound.
+        """
+        return self._thread.run(self._inner.find_message(message_id))
+
     def of_id(self, topic: str, message_id: str) -> list[Message[bytes]]:
         """All messages of a topic with this id: one that is tried again keeps it. Empty if there is none."""
         return self._thread.run(self._inner.of_id(topic, message_id))

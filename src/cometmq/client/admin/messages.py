@@ -23,6 +23,7 @@ from cometmq.client.messages import Message, SendReceipt, received
 from cometmq.client.options import ProducerOptions
 from cometmq.client.produce.producer import Producer
 from cometmq.errors import BrokerError, CallError, ConfigError, NotFound, WireError
+from cometmq.names import is_system_topic
 from cometmq.wire.bodies import MessageQueue
 from cometmq.wire.codes import Request, Response
 from cometmq.wire.command import Command
@@ -34,6 +35,7 @@ from cometmq.wire.record.properties import Property
 I64_MAX: Final = 2**63 - 1
 FOUND_MAX: Final = 64
 READ_COUNT: Final = 32
+TOPICS_AT_ONCE: Final = 16
 # Groups that every broker has, for tools.
 READ_GROUP: Final = "TOOLS_CONSUMER"
 
@@ -64,6 +66,25 @@ class MessageAdmin(OffsetAdmin):
                 "was deleted, or it is the id of its producer: then give the topic too"
             )
         return at_offset
+
+    async def find_message(self, message_id: str) -> Message[bytes]:
+        """By an id of either kind, whatever its topic: every topic's index is asked, so that this takes a while in a
+        large cluster. NotFound."""
+        if _is_offset_id(message_id):
+            at_offset = await self._by_offset_id(message_id)
+            if at_offset is not None:
+                return at_offset
+        known = sorted(await self.topics(system=True), key=is_of_servers)
+        for at in range(0, len(known), TOPICS_AT_ONCE):
+            some = known[at : at + TOPICS_AT_ONCE]
+            answers = await asyncio.gather(*[self.of_id(topic, message_id) for topic in some], return_exceptions=True)
+            for answer in answers:
+                if isinstance(answer, list) and answer:
+                    return answer[0]
+        raise NotFound(
+            f"no message of {len(known)} topics has the id {message_id}: it was deleted, or never there, or its broker "
+            "is down (cometmq cluster health)"
+        )
 
     async def of_id(self, topic: str, message_id: str) -> list[Message[bytes]]:
         """All messages of a topic with this id: one that is tried again keeps it. Empty if there is none."""
@@ -241,6 +262,11 @@ def origin_topic(message: Message[Any]) -> str:
         if topic:
             return topic
     return message.topic
+
+
+def is_of_servers(topic: str) -> bool:
+    """To be asked last: an application's message is not there."""
+    return is_system_topic(topic) or topic.startswith("%")
 
 
 async def _holder(members: list[BrokerMember], wanted: str) -> BrokerMember | None:
