@@ -1,67 +1,14 @@
 """What a terminal gets that a pipe does not: colours, tables that fit, pictures drawn over each other."""
 
-import os
-import pty
-import select
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 
 from cometmq.cli.shared import output
 from cometmq.testing import SyncCluster
-
-WAIT_S = 60.0
-
-
-class Terminal:
-    """A command in a pseudo terminal of so many columns."""
-
-    def __init__(self, process: "subprocess.Popen[bytes]", master: int) -> None:
-        self.process = process
-        self.text = ""
-        self._master = master
-
-    def read_until(self, wanted: str, times: int = 1) -> str:
-        end_s = time.monotonic() + WAIT_S
-        while self.text.count(wanted) < times:
-            assert time.monotonic() < end_s, self.text
-            if select.select([self._master], [], [], 0.2)[0]:
-                try:
-                    self.text += os.read(self._master, 65_536).decode()
-                except OSError:  # the other end is closed
-                    break
-        assert self.text.count(wanted) >= times, self.text
-        return self.text
-
-    def press(self, keys: bytes) -> None:
-        os.write(self._master, keys)
-
-
-@contextmanager
-def terminal(columns: int, *command: str, **environment: str) -> Iterator[Terminal]:
-    import fcntl
-    import struct
-    import termios
-
-    master, slave = pty.openpty()
-    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-    known = {key: text for key, text in os.environ.items() if key not in ("COLUMNS", "LINES", "NO_COLOR", "TERM")}
-    process = subprocess.Popen(
-        ["setsid", "--ctty", "--wait", sys.executable, "-m", "cometmq.cli.main", *command],
-        stdin=slave, stdout=slave, stderr=slave, env={**known, "TERM": "xterm", **environment},
-    )  # fmt: skip
-    os.close(slave)
-    try:
-        yield Terminal(process, master)
-    finally:
-        if process.poll() is None:
-            process.kill()
-        process.wait(WAIT_S)
-        os.close(master)
+from tests.support.terminal import WAIT_S, terminal
 
 
 @pytest.fixture(scope="module")
