@@ -44,6 +44,7 @@ class OneLine(logging.Formatter):
         except Exception as error:
             safe.msg = one_line(f"cannot write a line of the log: {record.msg!r}: {error}")
         safe.args = None
+        record.message = safe.msg  # as every formatter leaves it there, for handlers that look
         trace = ""
         if record.exc_info and record.exc_info[0] is not None:
             trace = self._inner.formatException(record.exc_info)
