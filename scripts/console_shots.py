@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from cometmq import StartFrom
 from cometmq.testing import Cluster
 from tests.support.browser import SHOTS, chromium_running, console, opened
 
@@ -60,8 +61,8 @@ async def main(everything: bool) -> None:
             Cluster(brokers=2, topics=topics, settings={"recallMessageEnable": True}) as cluster,
             cluster.client() as client,
             client.producer("shop") as producer,
-            client.consumer("billing", ["orders"]) as slow,
-            client.consumer("audit-trail", ["orders", "payments"]) as fast,
+            client.consumer("billing", ["orders"], start=StartFrom.FIRST) as slow,
+            client.consumer("audit-trail", ["orders", "payments"], start=StartFrom.FIRST) as fast,
             console(cluster.namesrv) as address,
         ):
             await fill(producer)

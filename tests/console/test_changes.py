@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cometmq import Message, Tx
+from cometmq import Message, StartFrom, Tx
 from cometmq.client.client import Client
 from cometmq.console.plans.letters import MARK, Ledger
 from cometmq.testing import Cluster
@@ -84,7 +84,10 @@ async def test_a_group_that_moved_meanwhile_refuses_the_reset() -> None:
 @pytest.mark.mission("CO-09")
 async def test_a_running_member_goes_on_from_the_new_place() -> None:
     async with Cluster(topics=["orders"]) as cluster, cluster.client() as client:
-        async with client.producer("pg") as producer, client.consumer("billing", ["orders"]) as consumer:
+        async with (
+            client.producer("pg") as producer,
+            client.consumer("billing", ["orders"], start=StartFrom.FIRST) as consumer,
+        ):
             for number in range(12):
                 await producer.send("orders", str(number).encode())
             seen = [await consumer.receive() for _ in range(12)]
@@ -184,7 +187,7 @@ async def failing(cluster: Cluster, client: Client, count: int) -> None:
         for number in range(count):
             cause = ("no stock", "timeout", "bad address")[number % 3]
             await producer.send("orders", str(number).encode(), keys=[str(number)], properties={"error": cause})
-    app = client.push_consumer("billing", max_retries=0)
+    app = client.push_consumer("billing", max_retries=0, start=StartFrom.FIRST)
 
     @app.on("orders")
     async def handle(message: Message[bytes]) -> None:

@@ -11,7 +11,7 @@ import lz4.frame
 import msgspec
 import pytest
 
-from cometmq import Message
+from cometmq import Message, StartFrom
 from cometmq.client.admin import Admin
 from cometmq.testing import Cluster
 from tests.support.aio import run, settle
@@ -268,7 +268,7 @@ async def test_the_timeline_has_the_send_each_try_and_the_dead_letter_in_order(c
     settings: dict[str, bool | str] = {"traceTopicEnable": True, "messageDelayLevel": " ".join(["1s"] * 18)}
     async with Cluster(topics=["orders"], settings=settings) as cluster, cluster.client() as client:
         tries: list[int] = []
-        app = client.push_consumer("billing", max_retries=2, trace=True)
+        app = client.push_consumer("billing", max_retries=2, trace=True, start=StartFrom.FIRST)
 
         @app.on("orders")
         async def handle(message: Message[bytes]) -> None:

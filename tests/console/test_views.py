@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from cometmq import StartFrom
 from cometmq.testing import Cluster
 from tests.support.asking import get
 from tests.support.browser import console, opened
@@ -16,7 +17,7 @@ async def test_topology_and_clients_show_who_sends_and_who_reads(chromium: str) 
         Cluster(topics=["orders"]) as cluster,
         cluster.client() as client,
         client.producer("shop") as producer,
-        client.consumer("billing", ["orders"]) as consumer,
+        client.consumer("billing", ["orders"], start=StartFrom.FIRST) as consumer,
     ):
         await producer.send("orders", b"x")
         await consumer.receive()
