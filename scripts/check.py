@@ -101,10 +101,13 @@ def plan(what: str) -> list[Pass]:
             _short("spark", "tests/spark"),
         ]
     at_length = ("-m", "repeated or long")
-    ignored = ("tests/crash", "tests/attack")
+    grpc, others = "tests/compat/test_grpc.py", ("tests/failover", "tests/crash")
+    ignored = [f"--ignore={folder}" for folder in ("tests/compat", *others)]
     passes = [
-        Pass("at-length", [*SHOWN, *at_length, "tests", *(f"--ignore={folder}" for folder in ignored)], LONG),
-        *[Pass(f"at-length-{one.rpartition('/')[2]}", [*SHOWN, *at_length, one], LONG) for one in ignored],
+        Pass("at-length-grpc", [*SHOWN, *at_length, grpc], LONG),
+        Pass("at-length-java", [*SHOWN, *at_length, "tests/compat", f"--ignore={grpc}"], LONG),
+        *[Pass(f"at-length-{one.rpartition('/')[2]}", [*SHOWN, *at_length, one], LONG) for one in others],
+        Pass("at-length", [*SHOWN, *at_length, "tests", *ignored], LONG),
     ]
     if not _is_compiled():
         print("NOT TESTED: the compiled build; there is none without a C compiler and Python headers", flush=True)
@@ -114,7 +117,7 @@ def plan(what: str) -> list[Pass]:
         Pass(f"compiled-{number}", [*SHOWN, *once, *part], {"PYTHONPATH": str(OVERLAY)})
         for number, part in enumerate(HOT, 1)
     ]
-    return [*passes[:1], *compiled, *passes[1:]]
+    return [*passes[:2], *compiled, *passes[2:]]
 
 
 LONG = {"COMETMQ_LENGTH": "long"}

@@ -1,7 +1,8 @@
 """RocketMQ's own 5.x clients against what serves gRPC: our broker, our proxy before a RocketMQ broker, and RocketMQ's
 proxy before the same, which shows the scenarios to be right. What they do is in harness/grpc_scenarios.py.
 
-`make test` has each client before our broker and two before our proxy; the rest is `long`.
+`make test` has each client before our broker and two before our proxy, `make verify` (`long`) the rest of ours, a run
+with COMETMQ_LENGTH=soak all, RocketMQ's proxy too.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from tests.compat.harness.build import ToolMissing
 from tests.compat.harness.grpc_clients import CLIENTS, Driver
 from tests.compat.harness.grpc_fronts import Fronts
 from tests.compat.harness.grpc_scenarios import SCENARIOS, Cell
+from tests.support.length import SOAK
 from tests.support.require import unavailable
 
 
@@ -41,7 +43,7 @@ QUICK = {
 }
 PLACES = [
     Place(front, client, transport)
-    for front in ("comet", "proxy", "rocketmq")
+    for front in ("comet", "proxy", *(("rocketmq",) if SOAK else ()))
     for client in CLIENTS
     for transport in ("plain", "tls")
 ]

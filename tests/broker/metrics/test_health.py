@@ -18,7 +18,6 @@ from cometmq.nameserver import settings as nameserver_settings
 from cometmq.nameserver.server import NameServer
 from cometmq.store.fake_disk import FakeDisk
 from cometmq.store.log.write_flags import DISK_FULL
-from cometmq.store.store import Store
 from cometmq.testing import Cluster
 from cometmq.wire.codes import Response
 from tests.support.brokers import Peer, add_topic, broker_settings, running_broker, send_request
@@ -54,15 +53,15 @@ async def test_while_the_store_recovers_the_process_is_alive_and_not_ready(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reached, go_on = threading.Event(), threading.Event()
-    load = Store._load
+    open_store = Broker._open_store
 
-    def slow(self: Store, store_host: bytes, is_batch_topic: Any, on_progress: Any) -> None:
-        on_progress(3, 12)
+    def slow(self: Broker) -> None:
+        self.seen.recovering(3, 12)
         reached.set()
         assert go_on.wait(30)
-        load(self, store_host, is_batch_topic, on_progress)
+        open_store(self)
 
-    monkeypatch.setattr(Store, "_load", slow)
+    monkeypatch.setattr(Broker, "_open_store", slow)
     broker = Broker(settings.load({key: str(value) for key, value in _texts(tmp_path).items()}))
     starting = asyncio.create_task(broker.start())
     await asyncio.to_thread(reached.wait, 30)
