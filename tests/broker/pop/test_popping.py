@@ -320,9 +320,9 @@ def test_who_has_too_much_in_hand_gets_no_more() -> None:
     windows = PopWindows()
     window = windows.table[KEY] = Window(0)
     windows.popped(KEY, list(range(IN_FLIGHT_MAX)), IN_FLIGHT_MAX, 0, 1000)
-    assert (window.is_full, window.progress()) == (True, 0)
+    assert (window.is_full(IN_FLIGHT_MAX), window.progress()) == (True, 0)
     windows.done(KEY, 0)
-    assert (window.is_full, window.progress()) == (False, 1)
+    assert (window.is_full(IN_FLIGHT_MAX), window.progress()) == (False, 1)
 
 
 def test_a_message_is_overdue_once_and_not_after_it_was_prolonged_or_done() -> None:
