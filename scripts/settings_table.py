@@ -48,10 +48,11 @@ WITHOUT_EFFECT: Final = """## RocketMQ's other keys
 
 The tables above and these have every key of RocketMQ 5.5.0's configuration classes. A key that asks for something that
 a server would be trusted with and does not do is **refused**: the server does not start, and names the line of the file
-and what to do. One that is **not built** has a line of the log at WARNING, and one **without meaning** at INFO: it tunes a
-part of the Java program that is not needed here. `cometmq doctor -c FILE` shows all three before a start. RocketMQ's
-default asks for nothing, except for what RocketMQ has switched on and this build does not have: `enableCompaction`,
-`enableBroadcastOffsetStore`, `enableLiteEventMode`, `estimateAccumulation` and `enableScheduleMessageStats`.
+and what to do. One that is **not built** has a line of the log at WARNING, and one **without meaning** at INFO: it
+tunes a part of the Java program that is not needed here. `cometmq doctor -c FILE` shows all three before a start.
+RocketMQ's default asks for nothing, except for what RocketMQ has switched on and this build does not have:
+`enableCompaction`, `enableBroadcastOffsetStore`, `enableLiteEventMode`, `estimateAccumulation` and
+`enableScheduleMessageStats`.
 
 A running server changes none of them: `config set` and `mqadmin updateBrokerConfig` answer with an error that says why,
 where RocketMQ answers that it was done.

@@ -100,10 +100,11 @@ def test_what_rocketmq_has_by_itself_and_is_not_built_is_asked_for_by_its_defaul
     assert caplog.text == ""
 
 
-def test_only_what_means_nothing_is_shown_without_being_set() -> None:
+def test_what_is_not_built_is_not_shown_unless_it_was_set_and_what_is_refused_is_shown_as_off() -> None:
     shown = broker_settings.load({}).texts()
-    assert {row.key for row in BROKER.values() if row.key in shown and row.state is not State.WITHOUT_MEANING} == set()
-    assert shown["sendMessageThreadPoolNums"] == "2"
+    assert {row.key for row in BROKER.values() if row.key in shown and row.state is State.NOT_BUILT} == set()
+    assert (shown["sendMessageThreadPoolNums"], shown["storeType"]) == ("2", "default")
+    assert broker_settings.load({"compactionThreadNum": "9"}).texts()["compactionThreadNum"] == "9"
 
 
 @pytest.mark.mission("SK-07")

@@ -317,8 +317,8 @@ _BROKER_REFUSED: Final = _refused(
 
 _OTLP: Final = (
     "metrics are not pushed by OTLP: metricsExporterType=PROM serves them",
-    """metricGrpcExporterIntervalInMills=60000 metricGrpcExporterTimeOutInMills=3000
-    metricsExportBatchMaxDataPoints=1000 metricsGrpcExporterHeader= metricsGrpcExporterTarget= metricsInDelta=false""",
+    """metricGrpcExporterIntervalInMills=60000 metricGrpcExporterTimeOutInMills=3000 metricsGrpcExporterHeader=
+    metricsGrpcExporterTarget= metricsInDelta=false""",
 )
 _BROKER_NOT_BUILT: Final = _not_built(
     (_OF_DLEDGER, "dLegerGroup= dLegerPeers= dLegerSelfId= preferredLeaderId= storePathDLedgerCommitLog="),
@@ -369,6 +369,7 @@ _BROKER_NOT_BUILT: Final = _not_built(
         "enableBroadcastOffsetStore=true broadcastOffsetExpireSecond=120 broadcastOffsetExpireMaxSecond=300",
     ),
     _OTLP,
+    (_OTLP[0], "metricsExportBatchMaxDataPoints=1000"),
     ("registrations are not compressed", "compressedRegister=false"),
     ("single pops are not logged", "enablePopLog=false"),
     ("consumers get retries by the name of their own topic", "popResponseReturnActualRetryTopic=false"),
@@ -410,12 +411,13 @@ NAME_SERVER: Final[Rows] = {
         ("connections are accepted as they come, the system's own bound holds", "serverSocketBacklog=1024"),
         ("it names an environment, and nothing asks for its name", "productEnvName=center"),
     ),
-    **_refused((*_CONTROLLER, "enableControllerInNamesrv=false controllerType=DLedger enableElectUncleanMaster=false")),
+    **_refused((*_CONTROLLER, "enableControllerInNamesrv=false")),
     **_not_built(
         _OTLP,
         (_OF_CONTROLLER,
          """controllerDLegerGroup= controllerDLegerPeers= controllerDLegerSelfId= controllerStorePath=
-         controllerRequestThreadPoolQueueCapacity=50000 controllerThreadPoolNums=16 electMasterMaxRetryCount=3
+         controllerRequestThreadPoolQueueCapacity=50000 controllerThreadPoolNums=16 controllerType=DLedger
+         enableElectUncleanMaster=false electMasterMaxRetryCount=3
          isProcessReadEvent=false jraftConfig= mappedFileSize=1073741824 notifyBrokerRoleChanged=true
          scanInactiveMasterInterval=5000"""),
     ),
@@ -423,8 +425,8 @@ NAME_SERVER: Final[Rows] = {
 
 
 def shown(rows: Rows) -> dict[str, str]:
-    """What is shown of itself: RocketMQ's defaults of what means nothing here. What is not built is not shown."""
-    return {key: row.default for key, row in rows.items() if row.state is State.WITHOUT_MEANING}
+    """What is shown by itself: RocketMQ's defaults of what means nothing here, and what is refused, which is off."""
+    return {key: row.default for key, row in rows.items() if row.state is not State.NOT_BUILT}
 
 
 def complaints(rows: Rows, texts: Mapping[str, str]) -> list[Row]:

@@ -156,4 +156,3 @@ def test_settings_are_changed_on_a_broker_and_on_a_cluster(scenes: Scenes) -> No
     assert trace_on() == ["false", "false"]
     scenes.alike("updateBrokerConfig", "-c", "compat", "-k", "traceOn", "-v", "true")
     assert trace_on() == ["true", "true"]
-    scenes.alike("updateBrokerConfig", "-c", "compat", "-k", "noSuchKey", "-v", "true")
