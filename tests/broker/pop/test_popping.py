@@ -5,6 +5,7 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -315,7 +316,7 @@ def test_strategies_share_every_queue_once() -> None:
 
 @pytest.mark.mission("SK-07")
 async def test_settings_say_who_pops_and_whether_queues_are_shared(tmp_path: Path) -> None:
-    pops = {"defaultMessageRequestMode": "POP", "defaultPopShareQueueNum": 1}
+    pops: dict[str, Any] = {"defaultMessageRequestMode": "POP", "defaultPopShareQueueNum": 1}
     async with scene(tmp_path, ManualClock(), queues=4, **pops) as (broker, peer):
         asked = QueryAssignmentRequest("c0", "g", "CLUSTERING", "AVG", "TopicA")
         async with AsyncExitStack() as stack:
@@ -335,8 +336,8 @@ async def test_settings_say_who_pops_and_whether_queues_are_shared(tmp_path: Pat
 
 @pytest.mark.mission("SK-07")
 async def test_settings_bound_what_is_in_hand_and_who_waits(tmp_path: Path) -> None:
-    bounds = {"enablePopMessageThreshold": "true", "popInflightMessageThreshold": 3, "popPollingSize": 1}
-    async with scene(tmp_path, ManualClock(), messages=6, **bounds) as (broker, peer):
+    bounds: dict[str, Any] = {"enablePopMessageThreshold": "true", "popInflightMessageThreshold": 3}
+    async with scene(tmp_path, ManualClock(), messages=6, popPollingSize=1, **bounds) as (broker, peer):
         got = [*await peer.pop(count=2), *await peer.pop(count=2)]
         assert [it.body for it in got] == [b"0", b"1", b"2", b"3"], "a pop that begins below the bound is served whole"
         assert await peer.pop(count=2) == []
