@@ -3,7 +3,6 @@
 from typing import Final
 
 _CAPACITY: Final = "requests of this family that may wait; one more is refused with code 2"
-_UNUSED: Final = "accepted and shown, without effect here: "
 _WAIT: Final = "a request of this family that waited longer is refused with code 2"
 
 EFFECTS: Final[dict[str, str]] = {
@@ -107,6 +106,14 @@ EFFECTS: Final[dict[str, str]] = {
     "flushDelayOffsetInterval": "how often progress of delay levels is saved",
     "useServerSideResetOffset": "moving a group works while its members are online",
     "rocketmq.broker.rebalance.lockMaxLiveTime": "how long the lock of an ordered queue lasts without renewal",
+    "defaultMessageRequestMode": "whether a group pulls or pops a topic for which 401 has not said it",
+    "defaultPopShareQueueNum": "with POP by default: how many more clients share a queue; up to 0 each gets all",
+    "serverLoadBalancerEnable": "the broker shares queues among clients that ask it to; off: each gets all of them",
+    "popFromRetryProbability": "of so many of a hundred pops, retries are looked at first",
+    "enablePopMessageThreshold": "use popInflightMessageThreshold; off: the bound is 10000",
+    "popInflightMessageThreshold": "messages of one queue and group that may be popped and not acknowledged",
+    "popPollingSize": "pops of one topic, queue and group that may wait; one more is answered with code 209",
+    "maxPopPollingSize": "pops that may wait in all",
     # Protection
     "registerBrokerTimeoutMills": "how long one registration may take at a name server",
     "disappearTimeAfterStart": "the broker registers only so long after its start; below 0: at once",
@@ -177,28 +184,18 @@ EFFECTS: Final[dict[str, str]] = {
     "syncFlushTimeout": "an ack of SYNC_FLUSH waits so long, then the producer is told FLUSH_DISK_TIMEOUT",
     # Dispatch and read
     "readUnCommitted": "consumers see messages before replicas confirmed them",
-    "recheckReputOffsetFromCq": _UNUSED + "a start always compares queues with the log",
     "maxFilterMessageSize": "bytes of queue entries that one filtered pull looks through: 20 a message",
     "travelCqFileNumWhenGetMessage": "files of a queue that one filtered pull looks through",
     "offsetCheckInSlave": "a replica tells readers beyond its end to move; off: it lets them wait, as it may be behind",
-    "maxConsumeQueueScan": _UNUSED + "how far a group is behind with its filter is not estimated by scanning",
-    "sampleCountThreshold": _UNUSED + "how far a group is behind with its filter is not estimated by sampling",
-    "maxChecksumRange": _UNUSED + "there is no checksum over a range of the log",
     "accessMessageInMemoryMaxRatio": "percent of memory: who reads further back counts as reading from disk",
     "maxTransferBytesOnMessageInMemory": "bytes that one pull gets at most, of messages in memory",
     "maxTransferCountOnMessageInMemory": "messages that one pull gets at most, of messages in memory",
     "maxTransferBytesOnMessageInDisk": "the same for older ones, bytes",
     "maxTransferCountOnMessageInDisk": "the same for older ones, messages",
-    "diskFallRecorded": "note how far behind each group is",
     # Recovery and expiry
-    "checkCommitLogOffsetOnRecover": _UNUSED + "a start checks records by length, magic number and checksum",
-    "enableAcceleratedRecovery": _UNUSED + "a start begins at the checkpoint as it is",
-    "deleteCommitLogFilesInterval": _UNUSED + "there is no pause between two segments that go",
-    "deleteConsumeQueueFilesInterval": _UNUSED + "there is no pause between two files that go",
     "deleteFileBatchMax": "segments that one round deletes at most",
     "replicasPerDiskPartition": "brokers that share the disk: each counts as full when it uses its part",
     "logicalDiskSpaceCleanForciblyThreshold": "part of such a share from which segments go before their time",
-    "correctLogicMinOffsetForceInterval": _UNUSED + "beginnings of queues follow whenever segments were deleted",
     "checkCRCOnRecover": "compare bodies with their checksum at start",
     "commitLogRecoverMaxNum": "segments that a start after a clean stop looks through at most",
     "cleanResourceInterval": "how often the disk is measured and old files are looked for",

@@ -12,11 +12,13 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-from cometmq.broker.config import BROKER_INERT, BrokerConfig
-from cometmq.config import NAME_SERVER_INERT, NameServerConfig, SeenConfig, ServerConfig, TlsConfig
+from cometmq import settings_table
+from cometmq.broker.config import BrokerConfig
+from cometmq.config import NameServerConfig, SeenConfig, ServerConfig, TlsConfig
 from cometmq.proxy.config import ProxyConfig
 from cometmq.settings import Live, settings_of
-from cometmq.store.options import EXPLAINED_KEYS, StoreOptions
+from cometmq.settings_table import Rows, State
+from cometmq.store.options import StoreOptions
 from scripts.settings_effects import EFFECTS
 
 PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "settings.md"
@@ -42,6 +44,22 @@ only*.
 """
 
 
+WITHOUT_EFFECT: Final = """## RocketMQ's other keys
+
+The tables above and these have every key of RocketMQ 5.5.0's configuration classes. A key that asks for something that
+a server would be trusted with and does not do is **refused**: the server does not start, and names the line of the file
+and what to do. One that is **not built** has a line of the log at WARNING, and one **without meaning** at INFO: it
+tunes a part of the Java program that is not needed here. `cometmq doctor -c FILE` shows all three before a start.
+RocketMQ's default asks for nothing, except for what RocketMQ has switched on and this build does not have:
+`enableCompaction`, `enableBroadcastOffsetStore`, `enableLiteEventMode`, `estimateAccumulation` and
+`enableScheduleMessageStats`.
+
+A running server changes none of them: `config set` and `mqadmin updateBrokerConfig` answer with an error that says why,
+where RocketMQ answers that it was done.
+
+"""
+
+
 def main() -> int:
     text = page()
     if "--check" in sys.argv[1:]:
@@ -57,7 +75,8 @@ def page() -> str:
     parts = [HEAD]
     for title, kind in KINDS:
         parts.append(f"## {title}\n\n" + table(kind))
-    parts.append("## Keys without effect\n\n" + inert())
+    parts.append(WITHOUT_EFFECT + others("a broker", settings_table.BROKER))
+    parts.append(others("a name server", settings_table.NAME_SERVER))
     return "\n".join(parts)
 
 
@@ -108,15 +127,20 @@ def shown(value: object) -> str:
     return f"`{value}`" if value != "" else "(none)"
 
 
-def inert() -> str:
-    rows = [f"| `{key}` | {default} | {why} |" for key, (default, why) in sorted(EXPLAINED_KEYS.items())]
-    known = {key: default for key, default in (BROKER_INERT | NAME_SERVER_INERT).items() if key not in EXPLAINED_KEYS}
-    others = ", ".join(f"`{key}`" for key in sorted(known))
-    return (
-        "RocketMQ's keys that mean nothing here are read, kept, shown and saved; a line of the log says so once.\n\n"
-        "| key | RocketMQ's default | why it has no effect |\n|---|---|---|\n" + "\n".join(rows) + "\n\n"
-        f"Threads, buffers and features of the Java process: {others}.\n"
-    )
+def others(server: str, rows: Rows) -> str:
+    """Tables of what `server` does not do, by state; within one the rows of one reason stand together."""
+    parts = []
+    for state, heading in (
+        (State.REFUSED, f"Refused by {server}"),
+        (State.NOT_BUILT, f"Not built in {server}"),
+        (State.WITHOUT_MEANING, f"Without meaning for {server}"),
+    ):
+        lines = [f"### {heading}", "", "| key | RocketMQ's default | why |", "|---|---|---|"]
+        for row in sorted((row for row in rows.values() if row.state is state), key=lambda row: (row.why, row.key)):
+            why = row.says() if state is State.REFUSED else row.why
+            lines.append(f"| `{row.key}` | {row.default or '(none)'} | {why} |")
+        parts.append("\n".join(lines) + "\n")
+    return "\n".join(parts)
 
 
 if __name__ == "__main__":

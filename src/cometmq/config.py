@@ -123,30 +123,3 @@ class NameServerConfig(ServerConfig):
     @property
     def config_file(self) -> Path:
         return Path(self.config_store_path or _home_file("namesrv.properties")).absolute()
-
-
-# RocketMQ settings of a name server that mean nothing here (threads, Netty, a controller inside). They are accepted,
-# kept, shown and saved, so that a settings file and the tools that edit it work unchanged.
-# Of RocketMQ's TLS: here no certificate is made up, and one that a client shows is always verified.
-TLS_INERT: Final = {"tls.server.authClient": "false", "tls.test.mode.enable": "true"}
-NAME_SERVER_INERT: Final = {
-    **TLS_INERT,
-    "clientRequestThreadPoolNums": "8",
-    "defaultThreadPoolNums": "16",
-    "enableControllerInNamesrv": "false",
-    "productEnvName": "center",
-    "serverAsyncSemaphoreValue": "64",
-    "serverCallbackExecutorThreads": "0",
-    "serverNettyWorkerGroupEnable": "true",
-    "serverOnewaySemaphoreValue": "256",
-    "serverPooledByteBufAllocatorEnable": "true",
-    "serverSelectorThreads": "3",
-    "serverSocketBacklog": "1024",
-    "serverSocketRcvBufSize": "0",
-    "serverSocketSndBufSize": "0",
-    "serverWorkerThreads": "8",
-    "unRegisterBrokerQueueCapacity": "3000",
-    "useEpollNativeSelector": "false",
-    "writeBufferHighWaterMark": "0",
-    "writeBufferLowWaterMark": "0",
-}

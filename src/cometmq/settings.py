@@ -32,7 +32,11 @@ class Live(enum.Enum):
 
 
 class SettingError(CometError):
-    """A setting that cannot be what was asked for."""
+    """A setting that cannot be what was asked for; `key` is the one at fault, if it is one."""
+
+    def __init__(self, text: str, key: str = "") -> None:
+        super().__init__(text)
+        self.key = key
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -113,24 +117,24 @@ def _parse(rule: Setting, kind: type, text: str) -> Any:
     if kind is int:
         return _parse_int(rule, text)
     if len(text) > TEXT_CHARS_MAX:
-        raise SettingError(f"{rule.key} has {len(text)} characters, at most {TEXT_CHARS_MAX} are allowed")
+        raise SettingError(f"{rule.key} has {len(text)} characters, at most {TEXT_CHARS_MAX} are allowed", rule.key)
     if rule.choices and text not in rule.choices:
-        raise SettingError(f"{rule.key}={text[:80]} is not one of {', '.join(rule.choices)}")
+        raise SettingError(f"{rule.key}={text[:80]} is not one of {', '.join(rule.choices)}", rule.key)
     return text
 
 
 def _parse_bool(rule: Setting, text: str) -> bool:
     lower = text.lower()
     if lower not in ("true", "false"):
-        raise SettingError(f"{rule.key}={text[:80]} is neither true nor false")
+        raise SettingError(f"{rule.key}={text[:80]} is neither true nor false", rule.key)
     return lower == "true"
 
 
 def _parse_int(rule: Setting, text: str) -> int:
     digits = text.removeprefix("-")
     if not (digits.isascii() and digits.isdigit() and len(digits) <= DIGITS_MAX):
-        raise SettingError(f"{rule.key}={text[:80]} is not a whole number")
+        raise SettingError(f"{rule.key}={text[:80]} is not a whole number", rule.key)
     value = int(text)
     if not rule.least <= value <= rule.most:
-        raise SettingError(f"{rule.key}={value} is outside {rule.least} to {rule.most}")
+        raise SettingError(f"{rule.key}={value} is outside {rule.least} to {rule.most}", rule.key)
     return value

@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from cometmq.wire.record.message import decode_records
 from tests.compat.harness import remoting
 from tests.compat.harness.processes import wait_until
 from tests.compat.harness.programs import consume, send
@@ -147,6 +148,17 @@ def test_files_are_cleaned(scenes: Scenes, command: str, where: tuple[str, str])
     scenes.alike("topicStatus", "-t", "T")
 
 
+def test_messages_are_found_by_tag(scenes: Scenes) -> None:
+    ask = {"topic": "T", "maxNum": 32, "beginTimestamp": 0, "endTimestamp": 2**62}
+    for kind in ("T", "K", "U"):
+        theirs, ours = (
+            remoting.call(scene.broker.address, 12, {**ask, "key": "tag1", "indexType": kind, "lastKey": ""})
+            for scene in scenes.both
+        )
+        assert (ours.code, len(decode_records(ours.body))) == (theirs.code, len(decode_records(theirs.body)))
+        assert (theirs.code == 0) == (kind == "T")
+
+
 def test_settings_are_changed_on_a_broker_and_on_a_cluster(scenes: Scenes) -> None:
     def trace_on() -> list[str]:
         texts = [remoting.call(scene.broker.address, 26).body.decode() for scene in scenes.both]
@@ -156,4 +168,3 @@ def test_settings_are_changed_on_a_broker_and_on_a_cluster(scenes: Scenes) -> No
     assert trace_on() == ["false", "false"]
     scenes.alike("updateBrokerConfig", "-c", "compat", "-k", "traceOn", "-v", "true")
     assert trace_on() == ["true", "true"]
-    scenes.alike("updateBrokerConfig", "-c", "compat", "-k", "noSuchKey", "-v", "true")

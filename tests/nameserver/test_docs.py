@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from cometmq.config import NAME_SERVER_INERT, NameServerConfig
+from cometmq.config import NameServerConfig
 from cometmq.settings import settings_of
 
 TEXT = (Path(__file__).parents[2] / "docs" / "nameserver.md").read_text(encoding="utf-8")
@@ -21,7 +21,3 @@ def documented() -> dict[str, str]:
 
 def test_every_setting_is_documented_with_how_it_may_change() -> None:
     assert documented() == {key: rule.live.value for key, (_, rule) in settings_of(NameServerConfig).items()}
-
-
-def test_settings_without_effect_are_named() -> None:
-    assert {key for key in NAME_SERVER_INERT if f"`{key}`" not in TEXT} == set()

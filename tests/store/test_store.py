@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from cometmq import settings_table
 from cometmq.clock import ManualClock
 from cometmq.errors import StoreError
 from cometmq.settings import read
@@ -16,7 +17,7 @@ from cometmq.store.disk import DiskFull, OsDisk
 from cometmq.store.fake_disk import FakeDisk
 from cometmq.store.log.flush import Callback
 from cometmq.store.log.write_flags import FENCED, NOT_READABLE
-from cometmq.store.options import EXPLAINED_KEYS, StoreOptions
+from cometmq.store.options import StoreOptions
 from cometmq.store.results import PutStatus
 from cometmq.store.store import Store
 from cometmq.wire.record.batch import encode_batch
@@ -34,7 +35,7 @@ def test_64_writers_make_one_log_in_order(reentrant: str) -> None:
     texts = {"useReentrantLockWhenPutMessage": reentrant, "mappedFileSizeCommitLog": "262144"}
     options, unknown = read(StoreOptions(root_dir=ROOT), texts)
     assert unknown == {"useReentrantLockWhenPutMessage": reentrant}
-    assert "useReentrantLockWhenPutMessage" in EXPLAINED_KEYS
+    assert settings_table.BROKER["useReentrantLockWhenPutMessage"].state is settings_table.State.WITHOUT_MEANING
     clock = ManualClock()
     store = Store(options, FakeDisk(), clock)
     seed = 20_240_611

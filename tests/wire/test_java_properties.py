@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cometmq.errors import WireError
-from cometmq.wire.java_properties import parse, write
+from cometmq.wire.java_properties import line_of, parse, write
 
 
 @pytest.mark.parametrize(
@@ -69,3 +69,8 @@ def test_noise_reads_or_is_refused(text: bytes | str) -> None:
         parse(text)
     except WireError:
         return
+
+
+def test_the_line_of_a_key_is_the_one_that_counts() -> None:
+    text = b"# a=1\na=1\n\nb = 2 \\\n  more\r\na: 3\n"
+    assert [line_of(text, key) for key in ("a", "b", "c")] == [6, 4, 0]

@@ -1,13 +1,13 @@
 """The settings of a broker process, with RocketMQ's key names and defaults. How they are read: settings.py
 
-The store has its own: store/options.py. A RocketMQ `broker.conf` fills both. Keys of RocketMQ that mean nothing here
-are accepted and shown (`BROKER_INERT`); any other key is unknown and named in one warning at start.
+The store has its own: store/options.py. A RocketMQ `broker.conf` fills both. What becomes of RocketMQ's other keys is
+in settings_table.py.
 """
 
 from dataclasses import dataclass
 from typing import Final
 
-from cometmq.config import TLS_INERT, ServerConfig
+from cometmq.config import ServerConfig
 from cometmq.settings import Live, setting
 from cometmq.wire.codes import MASTER_ID
 
@@ -90,6 +90,16 @@ class BrokerConfig(ServerConfig):
     offset_version_step: int = setting("consumerOffsetUpdateVersionStep", 500, NOW, least=1)
     reset_offsets_on_server: bool = setting("useServerSideResetOffset", True, NOW)
     lock_max_live_ms: int = setting("rocketmq.broker.rebalance.lockMaxLiveTime", 60_000, least=1)
+
+    # Who pulls, who pops
+    request_mode: str = setting("defaultMessageRequestMode", "PULL", NOW, choices=("PULL", "POP"))
+    pop_shared_by: int = setting("defaultPopShareQueueNum", -1, NOW, least=-1)
+    shares_queues: bool = setting("serverLoadBalancerEnable", True, NOW)
+    pop_retries_first_percent: int = setting("popFromRetryProbability", 20, NOW, most=100)
+    pop_in_flight_bounded: bool = setting("enablePopMessageThreshold", False, NOW)
+    pop_in_flight_max: int = setting("popInflightMessageThreshold", 10_000, NOW, least=1, most=1_000_000)
+    pop_waiting_of_row_max: int = setting("popPollingSize", 1_024, NOW, least=1, most=100_000)
+    pop_waiting_max: int = setting("maxPopPollingSize", 100_000, NOW, least=1, most=1_000_000)
 
     # Protection
     fast_failure: bool = setting("brokerFastFailureEnable", True, NOW)
@@ -192,68 +202,3 @@ class BrokerConfig(ServerConfig):
         if self.broker_ip1:
             return self.broker_ip1
         return "127.0.0.1" if self.bind_address in ("", "0.0.0.0", "localhost") else self.bind_address  # noqa: S104
-
-
-# RocketMQ settings of a broker that mean nothing here: thread counts, Netty, other storage engines. They are accepted,
-# kept, shown and saved, so that a settings file and the tools that edit it work unchanged.
-BROKER_INERT: Final = {
-    **TLS_INERT,
-    "aclCacheExpiredSecond": "600",
-    "aclCacheMaxNum": "1000",
-    "aclCacheRefreshSecond": "60",
-    "adminBrokerThreadPoolNums": "16",
-    "ackMessageThreadPoolNums": "16",
-    "asyncSendEnable": "true",
-    "autoDeleteUnusedStats": "true",
-    "clientAsyncSemaphoreValue": "65535",
-    "clientCallbackExecutorThreads": "4",
-    "clientChannelMaxIdleTimeSeconds": "120",
-    "clientCloseSocketIfTimeout": "true",
-    "clientManageThreadPoolNums": "32",
-    "clientOnewaySemaphoreValue": "65535",
-    "clientPooledByteBufAllocatorEnable": "false",
-    "clientSocketRcvBufSize": "0",
-    "clientSocketSndBufSize": "0",
-    "clientWorkerThreads": "4",
-    "compressedRegister": "false",
-    "configManagerVersion": "v1",
-    "connectTimeoutMillis": "3000",
-    "consumerManageThreadPoolNums": "32",
-    "coldDataFlowControlEnable": "false",
-    "enableCalcFilterBitMap": "false",
-    "endTransactionThreadPoolNums": "16",
-    "expectConsumerNumUseFilter": "32",
-    "fetchNameSrvAddrByDnsLookup": "false",
-    "fetchNamesrvAddrByAddressServer": "false",
-    "heartbeatThreadPoolNums": "2",
-    "litePullMessageThreadPoolNums": "20",
-    "loadBalanceProcessorThreadPoolNums": "32",
-    "maxErrorRateOfBloomFilter": "20",
-    "maxStatsIdleTimeInMinutes": "-1",
-    "processReplyMessageThreadPoolNums": "20",
-    "pullMessageThreadPoolNums": "20",
-    "putMessageFutureThreadPoolNums": "2",
-    "queryMessageThreadPoolNums": "10",
-    "sendMessageThreadPoolNums": "2",
-    "serverAsyncSemaphoreValue": "64",
-    "serverCallbackExecutorThreads": "0",
-    "serverNettyWorkerGroupEnable": "true",
-    "serverOnewaySemaphoreValue": "256",
-    "serverPooledByteBufAllocatorEnable": "true",
-    "serverSelectorThreads": "3",
-    "serverSocketRcvBufSize": "0",
-    "serverSocketSndBufSize": "0",
-    "serverWorkerThreads": "8",
-    "statefulAuthenticationCacheExpiredSecond": "60",
-    "statefulAuthenticationCacheMaxNum": "10000",
-    "statefulAuthorizationCacheExpiredSecond": "60",
-    "statefulAuthorizationCacheMaxNum": "10000",
-    "transferMsgByHeap": "true",
-    "useEpollNativeSelector": "false",
-    "useTLS": "false",
-    "userCacheExpiredSecond": "600",
-    "userCacheMaxNum": "1000",
-    "userCacheRefreshSecond": "60",
-    "writeBufferHighWaterMark": "0",
-    "writeBufferLowWaterMark": "0",
-}

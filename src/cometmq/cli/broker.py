@@ -44,7 +44,7 @@ def main(argv: list[str]) -> int:
     try:
         settings = live.load(_texts(options))
     except (SettingError, CometError) as error:
-        return serving.fail("broker", serving.EXIT_SETTINGS, error)
+        return serving.fail("broker", serving.EXIT_SETTINGS, serving.placed(error, options.config))
     if options.print_config:
         print(java_properties.write(settings.texts()), end="")
         return 0

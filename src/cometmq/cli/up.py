@@ -126,7 +126,7 @@ async def _serve(options: argparse.Namespace) -> int:
         name_server = NameServer(nameserver_live.load(_name_server_texts(options, data) | _tls_texts(given)))
         await name_server.start()
     except CometError as error:
-        return serving.fail("up", serving.exit_code_of(error), error)
+        return serving.fail("up", serving.exit_code_of(error), serving.placed(error, options.config))
     try:
         own = {
             "storePathRootDir": str(data / "store"),
@@ -142,7 +142,7 @@ async def _serve(options: argparse.Namespace) -> int:
         await broker.start()
     except (CometError, OSError) as error:
         await name_server.stop()
-        return serving.fail("up", serving.exit_code_of(error), error)
+        return serving.fail("up", serving.exit_code_of(error), serving.placed(error, options.config))
     grpc = f" grpc={broker.grpc_address}" if broker.grpc_address is not None else ""
     serving.say_ready(f"ready namesrv={name_server.address} broker={broker.address}{grpc}")
     serving.warn_of_build()

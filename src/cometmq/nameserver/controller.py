@@ -212,8 +212,8 @@ async def get_config(controller: Controller, request: Command) -> Command:
 
 
 async def update_config(controller: Controller, request: Command) -> Command:
-    skipped = await controller.settings.change(request.body)
-    return reply(request, remark=f"nobody knows {', '.join(skipped)}" if skipped else None)
+    await controller.settings.change(request.body)
+    return reply(request)
 
 
 def _document(view: SetView) -> Document:

@@ -338,9 +338,9 @@ async def add_write_permission(state: State, _: Connection, request: Command) ->
 
 
 async def change_settings(state: State, _: Connection, request: Command) -> Command:
-    skipped = await state.settings.change(request.body)
+    await state.settings.change(request.body)
     state.queries.forget_all()
-    return reply(request, remark=f"skipped unknown keys: {', '.join(skipped)}"[:1024] if skipped else None)
+    return reply(request)
 
 
 def read_settings(state: State, _: Connection, request: Command) -> Command:

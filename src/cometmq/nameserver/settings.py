@@ -8,8 +8,7 @@ other keys of the same request.
     known key, Live.START    acts after a restart     answer 0, shown and saved
     known key, Live.NEVER    or in configBlackList    answer 16
     value of the wrong type or range                  answer 1      (RocketMQ: 0, skipped)
-    key that the settings file had                    answer 0      kept, shown and saved
-    any other key                                     answer 0, skipped and named in the remark, as in RocketMQ
+    key without effect, of RocketMQ or unknown        answer 1      (RocketMQ: 0); 0 for the value that is shown
 """
 
 import asyncio
@@ -17,8 +16,8 @@ import logging
 from datetime import UTC, datetime
 from functools import partial
 
-from cometmq import settings_file
-from cometmq.config import NAME_SERVER_INERT, NameServerConfig
+from cometmq import settings_file, settings_table
+from cometmq.config import NameServerConfig
 from cometmq.errors import RequestError, WireError
 from cometmq.net.tls import with_file
 from cometmq.settings import Live, SettingError, read, read_inert, settings_of, texts_of
@@ -28,12 +27,14 @@ from cometmq.wire.codes import Response
 log = logging.getLogger(__name__)
 
 BLACK_LIST_SEPARATOR = ";"
+WITHOUT_EFFECT = settings_table.shown(settings_table.NAME_SERVER)
 
 
 def load(texts: dict[str, str]) -> "LiveSettings":
     """From the texts of a settings file and a command line; SettingError names what is wrong."""
     config, others = read(NameServerConfig(), with_file(texts))
-    return LiveSettings(config, read_inert(NAME_SERVER_INERT, others))
+    settings_table.judge(settings_table.NAME_SERVER, others)
+    return LiveSettings(config, read_inert(WITHOUT_EFFECT, others))
 
 
 class LiveSettings:
@@ -50,11 +51,11 @@ class LiveSettings:
         paths = {"kvConfigPath": str(self.config.kv_file), "configStorePath": str(self.config.config_file)}
         return self._others | texts_of(self.config, secrets=secrets) | paths
 
-    async def change(self, body: bytes) -> list[str]:
-        """Change what `body`, a properties text, says. Gives the keys that were skipped because nobody knows them."""
-        return await asyncio.shield(self._change(body))
+    async def change(self, body: bytes) -> None:
+        """Change what `body`, a properties text, says."""
+        await asyncio.shield(self._change(body))
 
-    async def _change(self, body: bytes) -> list[str]:
+    async def _change(self, body: bytes) -> None:
         async with self._changing:
             wanted = _parse(body)
             refused = sorted(self._refused & wanted.keys())
@@ -65,17 +66,17 @@ class LiveSettings:
                 )
             try:
                 config, unknown = read(self.config, wanted)
-                kept = {key: text for key, text in unknown.items() if key in self._others}
-                others = read_inert(NAME_SERVER_INERT, self._others | kept)
             except SettingError as error:
                 raise RequestError(Response.SYSTEM_ERROR, f"nothing was changed: {error}") from None
-            await self._save(config, others, {key: wanted[key] for key in wanted if key not in unknown or key in kept})
+            cause = settings_table.without_effect(settings_table.NAME_SERVER, self._others, unknown)
+            if cause:
+                raise RequestError(Response.SYSTEM_ERROR, f"nothing was changed: {cause}")
+            await self._save(config, {key: wanted[key] for key in wanted if key not in unknown})
             for key in wanted.keys() - unknown.keys():
                 log.info("changed setting key=%s value=%r", key, wanted[key][:200])
-            return sorted(unknown.keys() - kept.keys())
 
-    async def _save(self, config: NameServerConfig, others: dict[str, str], changed: dict[str, str]) -> None:
-        after = LiveSettings(config, others)
+    async def _save(self, config: NameServerConfig, changed: dict[str, str]) -> None:
+        after = LiveSettings(config, self._others)
         path = config.config_file
         private = after.texts(secrets=True) != after.texts()
         edit = partial(java_properties.edited, changes=changed)
@@ -85,7 +86,7 @@ class LiveSettings:
             raise RequestError(
                 Response.SYSTEM_ERROR, f"nothing was changed: cannot save {path.name}: {error.strerror or error}"
             ) from error
-        self.config, self._others = config, others
+        self.config = config
 
 
 def _parse(body: bytes) -> dict[str, str]:

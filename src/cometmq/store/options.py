@@ -1,7 +1,6 @@
 """Settings of the store: our names and units, Java's key names and defaults.
 
-How texts become settings: settings.py. Keys that RocketMQ has and this store has no use for are accepted;
-`EXPLAINED_KEYS` says why, for one line in the log when such a key is set.
+How texts become settings: settings.py. Keys that RocketMQ has and this store has no use for: settings_table.py.
 """
 
 from __future__ import annotations
@@ -63,7 +62,6 @@ class StoreOptions:
 
     # Dispatch and read
     read_uncommitted: bool = setting("readUnCommitted", False)
-    recheck_dispatch_from_queues: bool = setting("recheckReputOffsetFromCq", False)
     memory_percent_max: int = setting("accessMessageInMemoryMaxRatio", 40, NOW, most=100)
     get_bytes_max_in_memory: int = setting("maxTransferBytesOnMessageInMemory", 262_144, NOW)
     get_count_max_in_memory: int = setting("maxTransferCountOnMessageInMemory", 32, NOW)
@@ -72,21 +70,13 @@ class StoreOptions:
     filter_scan_bytes_max: int = setting("maxFilterMessageSize", 16_000, NOW)
     queue_files_per_get: int = setting("travelCqFileNumWhenGetMessage", 1, NOW)
     offset_check_on_slave: bool = setting("offsetCheckInSlave", False, NOW)
-    disk_fall_recorded: bool = setting("diskFallRecorded", True, NOW)
-    queue_scan_max: int = setting("maxConsumeQueueScan", 20_000, NOW)
-    sample_count_threshold: int = setting("sampleCountThreshold", 5000, NOW)
-    checksum_range_bytes_max: int = setting("maxChecksumRange", GIB, NOW, most=I64_MAX)
 
     # Recovery and expiry
     crc_check_on_recover: bool = setting("checkCRCOnRecover", True)
     recover_segments_max: int = setting("commitLogRecoverMaxNum", 10)
-    offset_check_on_recover: bool = setting("checkCommitLogOffsetOnRecover", False)
-    accelerated_recovery: bool = setting("enableAcceleratedRecovery", False)
     clean_interval_ms: int = setting("cleanResourceInterval", 10_000, NOW, least=1)
     delete_when: str = setting("deleteWhen", "04", NOW)
     file_reserved_hours: int = setting("fileReservedTime", 72, NOW)
-    delete_segments_interval_ms: int = setting("deleteCommitLogFilesInterval", 100, NOW)
-    delete_queue_files_interval_ms: int = setting("deleteConsumeQueueFilesInterval", 100, NOW)
     delete_files_max: int = setting("deleteFileBatchMax", 10, NOW)
     disk_used_percent_max: int = setting("diskMaxUsedSpaceRatio", 75, NOW)
     disk_clean_forcibly_percent: int = setting("diskSpaceCleanForciblyRatio", 85, NOW)
@@ -94,7 +84,6 @@ class StoreOptions:
     clean_forcibly: bool = setting("cleanFileForciblyEnable", True, NOW)
     replicas_per_disk: int = setting("replicasPerDiskPartition", 1)
     logical_disk_clean_forcibly_text: str = setting("logicalDiskSpaceCleanForciblyThreshold", "0.8")
-    correct_min_offset_force_interval_ms: int = setting("correctLogicMinOffsetForceInterval", 300_000)
 
     # Replication
     broker_role: str = setting("brokerRole", "ASYNC_MASTER", NEVER, choices=("ASYNC_MASTER", SYNC_MASTER, "SLAVE"))
@@ -178,53 +167,4 @@ OLD_KEYS: Final = {
     "haSlaveFallbehindMax": "haMaxGapNotInSync",
     "mapedFileSizeCommitLog": "mappedFileSizeCommitLog",
     "mapedFileSizeConsumeQueue": "mappedFileSizeConsumeQueue",
-}
-
-_ONE_LOOP = "appends run one after the other on the event loop, there is no lock to choose"
-_ONE_DISPATCH = "dispatch follows the append on the event loop; the files are the same"
-_TIMER_TURNS = "timer messages are taken in and delivered on the event loop, a few in each turn"
-_NO_CONTROLLER = "an empty replica gets the log from the first file on: it has to have all of it before it counts"
-_NO_SWAP = "mapped files are not swapped; RocketMQ 5.5 does not use it either"
-# With the default that RocketMQ shows, and why it means nothing here.
-EXPLAINED_KEYS: Final[dict[str, tuple[str, str]]] = {
-    "tls.server.authClient": ("false", "a certificate that a client shows is always verified"),
-    "tls.test.mode.enable": ("true", "no certificate is made up; cometmq tls init makes some for a first try"),
-    "useReentrantLockWhenPutMessage": ("true", _ONE_LOOP),
-    "useABSLock": ("false", _ONE_LOOP),
-    "spinLockCollisionRetreatOptimalDegree": ("1000", _ONE_LOOP),
-    "topicQueueLockNum": ("32", _ONE_LOOP),
-    "transientStorePoolEnable": ("false", "not needed: segments are allocated ahead, what is acked is in the kernel"),
-    "transientStorePoolSize": ("5", "there is no transient pool"),
-    "fastFailIfNoBufferInStorePool": ("false", "there is no transient pool"),
-    "writeWithoutMmap": ("false", "appends go to allocated maps, which cannot fail half-way"),
-    "flushLeastPagesWhenWarmMapedFile": ("4096", "warming changes no byte, so there is nothing to force meanwhile"),
-    "commitIntervalCommitLog": ("200", "there is no transient pool to commit from"),
-    "commitCommitLogLeastPages": ("4", "there is no transient pool to commit from"),
-    "commitCommitLogThoroughInterval": ("200", "there is no transient pool to commit from"),
-    "wakeCommitWhenPutMessage": ("true", "there is no transient pool to commit from"),
-    "enableRunningFlagsInFlush": ("false", "always on: the first failed flush makes the store read-only"),
-    "putConsumeQueueDataByFileChannel": ("true", "consume queues are always written in batches with pwrite"),
-    "enableBuildConsumeQueueConcurrently": ("false", _ONE_DISPATCH),
-    "batchDispatchRequestThreadPoolNums": ("16", _ONE_DISPATCH),
-    "destroyMapedFileIntervalForcibly": ("120000", "a deleted file stays readable for who holds it; nothing is forced"),
-    "redeleteHangedFileInterval": ("120000", "a deleted file stays readable for who holds it; nothing hangs"),
-    "syncFromLastFile": ("false", _NO_CONTROLLER),
-    "maxSlaveResendLength": ("268435456", "RocketMQ 5.5 does not use it either"),
-    "timerGetMessageThreadNum": ("3", _TIMER_TURNS),
-    "timerPutMessageThreadNum": ("3", _TIMER_TURNS),
-    "timerEnableDisruptor": ("false", _TIMER_TURNS),
-    "timerEnableRetryUntilSuccess": ("false", "always on: a message that cannot be delivered now is delivered later"),
-    "timerSkipUnknownError": ("false", "what can never be delivered is skipped, anything else is tried again"),
-    "timerMetricSmallThreshold": ("1000000", "every topic is counted again"),
-    "timerProgressLogIntervalMs": ("10000", "see timerReadBehind and timerOffsetBehind in the broker's figures"),
-    "timerInterceptDelayLevel": ("false", "RocketMQ 5.5 does not use it either"),
-    "timerWarmEnable": ("false", "RocketMQ 5.5 does not use it either"),
-    "mappedFileSwapEnable": ("true", _NO_SWAP),
-    "commitLogForceSwapMapInterval": ("43200000", _NO_SWAP),
-    "commitLogSwapMapInterval": ("3600000", _NO_SWAP),
-    "commitLogSwapMapReserveFileNum": ("100", _NO_SWAP),
-    "logicQueueForceSwapMapInterval": ("43200000", _NO_SWAP),
-    "logicQueueSwapMapInterval": ("3600000", _NO_SWAP),
-    "logicQueueSwapMapReserveFileNum": ("20", _NO_SWAP),
-    "cleanSwapedMapInterval": ("300000", _NO_SWAP),
 }

@@ -85,6 +85,12 @@ def edited(text: bytes, changes: Mapping[str, str]) -> bytes:
     return "".join(lines).encode(encoding)
 
 
+def line_of(text: bytes, key: str) -> int:
+    """The number of the line whose value counts for `key`, from 1; 0 if there is none."""
+    lines = [line for line in _AFTER_LINE_END.split(_decode(text)) if line]
+    return max((first + 1 for first, _, found in _entries(lines) if found == key), default=0)
+
+
 def _entries(lines: list[str]) -> Iterator[tuple[int, int, str]]:
     """Of each entry: its first line, how many lines it has, its key."""
     at = 0

@@ -68,6 +68,18 @@ async def test_a_key_that_nobody_has_is_not_found(tmp_path: Path) -> None:
         assert len(messages(await by_key(session, "k"))) == 1
 
 
+@pytest.mark.mission("RD-06")
+async def test_messages_are_found_by_tag_when_the_request_says_so(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as running:
+        session = await running.connect()
+        await session.send_message("T", b"tagged", properties="TAGS\x01red\x02")
+        await session.send_message("T", b"keyed", properties="KEYS\x01red\x02UNIQ_KEY\x01red\x02")
+        for kind, bodies in (("T", [b"tagged"]), ("K", [b"keyed"]), ("", [b"keyed"])):
+            assert [message.body for message in messages(await by_key(session, "red", indexType=kind))] == bodies
+        answer = await by_key(session, "red", indexType="T", _UNIQUE_KEY_QUERY=True)
+        assert [message.body for message in messages(answer)] == [b"keyed"], "a unique key comes first, as in RocketMQ"
+
+
 async def test_the_number_of_messages_has_its_bounds(tmp_path: Path) -> None:
     async with running_broker(tmp_path, maxMsgsNumBatch=5, defaultQueryMaxNum=4) as running:
         session = await running.connect()

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from cometmq.broker.config import BROKER_INERT, BrokerConfig
+from cometmq import settings_table
+from cometmq.broker.config import BrokerConfig
 from cometmq.settings import settings_of
 from cometmq.store.options import StoreOptions
 from cometmq.wire import java_properties
@@ -39,7 +40,7 @@ async def test_every_setting_is_shown_sorted_and_in_ascii(tmp_path: Path) -> Non
         assert has_value <= texts.keys()
         unset = {key for key, (name, _) in known.items() if getattr(BrokerConfig(), name, None) == ""}
         assert known.keys() - texts.keys() <= unset | {"readOnlyCommitLogStorePaths", "haMasterAddress"}
-        assert {key for key, text in BROKER_INERT.items() if text} <= texts.keys()
+        assert {key for key, text in settings_table.shown(settings_table.BROKER).items() if text} <= texts.keys()
         assert texts["brokerIP1"] == "127.0.0.1"
         assert texts["listenPort"] == str(running.broker.port)
         assert texts["storePathCommitLog"] == str(tmp_path / "store" / "commitlog")
@@ -84,15 +85,38 @@ async def test_a_change_that_may_not_be_made_changes_nothing(tmp_path: Path, bod
         assert running.broker.settings.config.long_polling
 
 
-async def test_keys_that_nobody_knows_are_skipped_and_named(tmp_path: Path) -> None:
+@pytest.mark.mission("SK-07")
+@pytest.mark.parametrize(
+    ("body", "cause"),
+    [
+        (b"colour=red", "colour has no effect: no such setting is known"),
+        (b"sendMessageThreadPoolNums=7", "sendMessageThreadPoolNums has no effect: requests are served on"),
+        (b"enablePopLog=true", "enablePopLog has no effect: single pops are not logged"),
+        (b"storeType=defaultRocksDB", "storeType has no effect: stores in RocksDB are not built"),
+    ],
+)
+async def test_a_change_without_effect_is_refused_and_changes_nothing(
+    tmp_path: Path, body: bytes, cause: str
+) -> None:
     async with running_broker(tmp_path) as running:
         session = await running.connect()
-        answer = await session.ask(Request.UPDATE_BROKER_CONFIG, b"colour=red\ntraceOn=false\n")
-        assert answer.code == Response.SUCCESS
+        before = await shown(session)
+        answer = await session.ask(Request.UPDATE_BROKER_CONFIG, b"traceOn=false\n" + body)
+        assert answer.code == Response.SYSTEM_ERROR
         assert answer.remark is not None
-        assert "colour" in answer.remark
-        assert "colour" not in await shown(session)
-        assert not running.broker.settings.config.trace_on
+        assert answer.remark.startswith(f"nothing was changed: {cause}")
+        assert await shown(session) == before
+        assert running.broker.settings.config.trace_on
+
+
+async def test_a_key_without_effect_may_be_given_the_value_that_is_shown(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as running:
+        session = await running.connect()
+        whole = (await session.ask(Request.GET_BROKER_CONFIG)).body
+        key = b"sendMessageThreadPoolNums=2"
+        assert key in whole.splitlines()
+        answer = await session.ask(Request.UPDATE_BROKER_CONFIG, key + b"\ntraceOn=false")
+        assert (answer.code, answer.remark) == (Response.SUCCESS, None)
         assert (await session.ask(Request.UPDATE_BROKER_CONFIG)).code == Response.SUCCESS
 
 
@@ -100,9 +124,9 @@ async def test_a_change_is_kept_in_the_settings_file(tmp_path: Path) -> None:
     path = tmp_path / "broker.conf"
     async with running_broker(tmp_path, brokerConfigPath=path) as running:
         session = await running.connect()
-        await session.ask(Request.UPDATE_BROKER_CONFIG, b"brokerPermission=4\nsendMessageThreadPoolNums=7\n")
+        await session.ask(Request.UPDATE_BROKER_CONFIG, b"brokerPermission=4\nmaxMessageSize=70000\n")
     saved = java_properties.parse(path.read_bytes())
-    assert (saved["brokerPermission"], saved["sendMessageThreadPoolNums"]) == ("4", "7")
+    assert (saved["brokerPermission"], saved["maxMessageSize"]) == ("4", "70000")
 
 
 async def test_a_change_of_permission_makes_a_new_version_of_the_topics(tmp_path: Path) -> None:

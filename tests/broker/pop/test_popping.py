@@ -3,8 +3,9 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -93,9 +94,9 @@ class Popper(Peer):
 
 @asynccontextmanager
 async def scene(
-    directory: Path, clock: ManualClock, queues: int = 1, messages: int = 0
+    directory: Path, clock: ManualClock, queues: int = 1, messages: int = 0, **settings: object
 ) -> AsyncIterator[tuple[Broker, Popper]]:
-    async with running_broker(directory, clock) as broker, Popper.at(broker.address) as peer:
+    async with running_broker(directory, clock, **settings) as broker, Popper.at(broker.address) as peer:
         assert isinstance(peer, Popper)
         if broker.tables.topics.get("TopicA") is None:
             add_topic(broker, "TopicA", queues)
@@ -313,16 +314,52 @@ def test_strategies_share_every_queue_once() -> None:
     assert allocate("else", 0, 4, queues) is None
 
 
+@pytest.mark.mission("SK-07")
+async def test_settings_say_who_pops_and_whether_queues_are_shared(tmp_path: Path) -> None:
+    pops: dict[str, Any] = {"defaultMessageRequestMode": "POP", "defaultPopShareQueueNum": 1}
+    async with scene(tmp_path, ManualClock(), queues=4, **pops) as (broker, peer):
+        asked = QueryAssignmentRequest("c0", "g", "CLUSTERING", "AVG", "TopicA")
+        async with AsyncExitStack() as stack:
+            for number in range(4):
+                other = await stack.enter_async_context(Popper.at(broker.address))
+                await other.heartbeat("g", topics={"TopicA": "*"}, client_id=f"c{number}")
+            assert await assignments(peer, asked) == [(0, "POP"), (1, "POP")]
+            mode = MessageRequestMode("g", "PULL", 0, "TopicA")
+            assert (await peer.call(Request.SET_MESSAGE_REQUEST_MODE, mode.encode())).code == 0
+            assert await assignments(peer, asked) == [(0, "PULL")]
+            await peer.call(Request.UPDATE_BROKER_CONFIG, b"serverLoadBalancerEnable=false")
+            assert await assignments(peer, asked) == [(number, "PULL") for number in range(4)]
+
+
 # The window
+
+
+@pytest.mark.mission("SK-07")
+async def test_settings_bound_what_is_in_hand_and_who_waits(tmp_path: Path) -> None:
+    bounds: dict[str, Any] = {"enablePopMessageThreshold": "true", "popInflightMessageThreshold": 3}
+    async with scene(tmp_path, ManualClock(), messages=6, popPollingSize=1, **bounds) as (broker, peer):
+        got = [*await peer.pop(count=2), *await peer.pop(count=2)]
+        assert [it.body for it in got] == [b"0", b"1", b"2", b"3"], "a pop that begins below the bound is served whole"
+        assert await peer.pop(count=2) == []
+        for it in got[:2]:
+            assert await peer.ack(it) == 0
+        assert [it.body for it in await peer.pop(count=2)] == [b"4", b"5"]
+        async with Popper.at(broker.address) as other:
+            assert isinstance(other, Popper)
+            waits = asyncio.ensure_future(other.ask_pop(poll_ms=10_000))
+            await until(lambda: broker.rooms.pop.waiting.count == 1)
+            assert (await peer.ask_pop(poll_ms=10_000)).code == Response.POLLING_FULL
+            waits.cancel()
+
 
 
 def test_who_has_too_much_in_hand_gets_no_more() -> None:
     windows = PopWindows()
     window = windows.table[KEY] = Window(0)
     windows.popped(KEY, list(range(IN_FLIGHT_MAX)), IN_FLIGHT_MAX, 0, 1000)
-    assert (window.is_full, window.progress()) == (True, 0)
+    assert (window.is_full(IN_FLIGHT_MAX), window.progress()) == (True, 0)
     windows.done(KEY, 0)
-    assert (window.is_full, window.progress()) == (False, 1)
+    assert (window.is_full(IN_FLIGHT_MAX), window.progress()) == (False, 1)
 
 
 def test_a_message_is_overdue_once_and_not_after_it_was_prolonged_or_done() -> None:

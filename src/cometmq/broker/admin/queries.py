@@ -18,6 +18,7 @@ from cometmq.broker.cold_pages import searched
 from cometmq.broker.entry import Entry
 from cometmq.broker.stored_records import load_records, record_at
 from cometmq.net.connection import Connection
+from cometmq.store.queues.index import KEY, TAG
 from cometmq.store.store import Store
 from cometmq.wire.codes import Request, Response
 from cometmq.wire.command import Command, reply
@@ -40,7 +41,7 @@ ANSWER_BYTES_MAX: Final = 15 << 20
 
 
 async def query(context: QueriesContext, connection: Connection, request: Command) -> Command:
-    """Messages of a topic that may carry a key. Asked for a unique key, as many as the store's default."""
+    """Messages of a topic that may carry a key, or a tag. Asked for a unique key, as many as the store's default."""
     header = QueryMessage.decode(request.ext)
     options = context.store.options
     count = options.query_messages_default if header.unique_key_query else header.max_num
@@ -70,7 +71,9 @@ async def view(context: QueriesContext, connection: Connection, request: Command
 
 def _find(store: Store, header: QueryMessage, count_max: int) -> list[int]:
     """For a thread: where the messages are, in log order, their pages in memory."""
-    found = store.index.query(header.topic, header.key, count_max, header.begin_timestamp, header.end_timestamp)
+    kind = TAG if header.index_type == TAG and not header.unique_key_query else KEY
+    begin_ms, end_ms = header.begin_timestamp, header.end_timestamp
+    found = store.index.query(header.topic, header.key, count_max, begin_ms, end_ms, kind)
     offsets = sorted(set(found))
     load_records(store, offsets)
     return offsets

@@ -20,10 +20,10 @@ class SettingChanges:
         self._topics = topics
         self._follow = follow
 
-    async def change(self, body: bytes) -> list[str]:
-        """Request 25: what a properties text says; gives the keys that nobody knows."""
+    async def change(self, body: bytes) -> None:
+        """Request 25: what a properties text says."""
         permission = self._settings.config.broker_permission
-        skipped = await self._settings.change(body)
+        await self._settings.change(body)
         config = self._settings.config
         if config.property_filter_enabled:
             await asyncio.to_thread(sql.load)
@@ -32,4 +32,3 @@ class SettingChanges:
         self._topics.follow_settings()
         if config.broker_permission != permission:
             self._topics.touch()
-        return skipped

@@ -20,11 +20,10 @@ from cometmq.wire.headers import GetBrokerConfigResponse
 
 
 async def update(context: SettingsContext, connection: Connection, request: Command) -> Command:
-    """All keys or none. A key that nobody knows changes nothing and is named in the remark, as in RocketMQ."""
-    if not request.body:
-        return reply(request)
-    skipped = await context.changes.change(request.body)
-    return reply(request, remark=f"no such setting: {', '.join(skipped)}" if skipped else None)
+    """All keys or none. A key that would do nothing is refused; RocketMQ answers that it was changed."""
+    if request.body:
+        await context.changes.change(request.body)
+    return reply(request)
 
 
 def get(context: SettingsContext, connection: Connection, request: Command) -> Command:

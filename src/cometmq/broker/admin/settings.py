@@ -14,19 +14,19 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
-from cometmq import settings_file
-from cometmq.broker.config import BROKER_INERT, BrokerConfig
+from cometmq import settings_file, settings_table
+from cometmq.broker.config import BrokerConfig
 from cometmq.errors import RequestError, WireError
 from cometmq.net.tls import with_file
 from cometmq.settings import Live, SettingError, read, read_inert, settings_of, texts_of
-from cometmq.store.options import EXPLAINED_KEYS, OLD_KEYS, StoreOptions
+from cometmq.store.options import OLD_KEYS, StoreOptions
 from cometmq.wire import java_properties
 from cometmq.wire.codes import MASTER_ID, Response
 
 logger = logging.getLogger(__name__)
 
-# RocketMQ's keys that change nothing here, with its defaults: shown and kept like the others.
-WITHOUT_EFFECT = BROKER_INERT | {key: default for key, (default, _) in EXPLAINED_KEYS.items()}
+# RocketMQ's keys that mean nothing here, with its defaults: shown and kept like the others.
+WITHOUT_EFFECT = settings_table.shown(settings_table.BROKER)
 
 AT_RESTART = frozenset(("brokerRole", "brokerId"))
 
@@ -60,11 +60,11 @@ class LiveSettings:
         """A set has elected its master: from now on this broker goes by another id."""
         self.config = dataclasses.replace(self.config, broker_id=broker_id)
 
-    async def change(self, body: bytes) -> list[str]:
-        """Change what a properties text says. Gives the keys that were skipped because nobody knows them."""
-        return await asyncio.shield(self._change(body))
+    async def change(self, body: bytes) -> None:
+        """Change what a properties text says. A key without effect is refused, unless it says what is shown anyway."""
+        await asyncio.shield(self._change(body))
 
-    async def _change(self, body: bytes) -> list[str]:
+    async def _change(self, body: bytes) -> None:
         async with self._changing:
             try:
                 wanted = java_properties.parse_request(body)
@@ -80,18 +80,18 @@ class LiveSettings:
             self._check_restart(at_restart)
             try:
                 config, store_options, unknown = _read(self.config, self.store_options, wanted)
-                kept = {key: text for key, text in unknown.items() if key in self._others}
-                others = read_inert(WITHOUT_EFFECT, self._others | kept)
             except SettingError as error:
                 raise RequestError(Response.SYSTEM_ERROR, f"nothing was changed: {error}") from None
-            changed = {key: text for key, text in wanted.items() if key not in unknown or key in kept}
-            await self._save(LiveSettings(config, store_options, others), changed | at_restart)
+            cause = settings_table.without_effect(settings_table.BROKER, self._others, unknown)
+            if cause:
+                raise RequestError(Response.SYSTEM_ERROR, f"nothing was changed: {cause}")
+            changed = {key: text for key, text in wanted.items() if key not in unknown}
+            await self._save(LiveSettings(config, store_options, self._others), changed | at_restart)
             self._at_restart = at_restart
-            self.config, self.store_options, self._others = config, store_options, others
+            self.config, self.store_options = config, store_options
             self.changes += 1
             for key in wanted.keys() - unknown.keys():
                 logger.info("changed setting key=%s value=%r", key, wanted[key])
-            return sorted(unknown.keys() - kept.keys())
 
     def _check_restart(self, at_restart: dict[str, str]) -> None:
         """Whether the broker would start with these."""
@@ -129,15 +129,7 @@ class LiveSettings:
 def load(texts: dict[str, str]) -> LiveSettings:
     """From the texts of a settings file and a command line; SettingError names what is wrong."""
     config, store_options, unknown = _read(BrokerConfig(), StoreOptions(), with_file(_renamed(texts)))
-    for key, (_, why) in EXPLAINED_KEYS.items():
-        if key in unknown:
-            logger.info("ignored setting key=%s value=%s: %s", key, unknown[key], why)
-    inert = sorted(unknown.keys() & BROKER_INERT.keys())
-    if inert:
-        logger.info("ignored settings of threads and buffers, which are other ones here: %s", ", ".join(inert))
-    strangers = sorted(unknown.keys() - WITHOUT_EFFECT.keys())
-    if strangers:
-        logger.warning("unknown settings, kept without effect: %s", ", ".join(strangers))
+    settings_table.judge(settings_table.BROKER, unknown)
     _refuse_modes(config, store_options)
     return LiveSettings(_settle_id(config, store_options), store_options, read_inert(WITHOUT_EFFECT, unknown))
 
@@ -165,20 +157,24 @@ def _refuse_modes(config: BrokerConfig, store_options: StoreOptions) -> None:
         ("duplicationEnable", store_options.duplication_enabled, "use a master and a replica"),
     ):
         if asked:
-            raise SettingError(f"{key} is not supported by this version: {instead}")
+            raise SettingError(f"{key} is not supported by this version: {instead}", key)
     if store_options.controller_mode != bool(config.controller_store):
         raise SettingError(
             "enableControllerMode=true and controllerStore=etcd://host:2379,... go together: RocketMQ's own controller "
-            "(controllerAddr) is not supported"
+            "(controllerAddr) is not supported",
+            "enableControllerMode" if store_options.controller_mode else "controllerStore",
         )
     for key, asked in (
         ("allAckInSyncStateSet", store_options.all_in_sync_replicas),
         ("enableAutoInSyncReplicas", store_options.in_sync_replicas_auto),
     ):
         if store_options.controller_mode and asked:
-            raise SettingError(f"{key} is not supported with enableControllerMode: set inSyncReplicas instead")
+            raise SettingError(f"{key} is not supported with enableControllerMode: set inSyncReplicas instead", key)
     if store_options.controller_mode and config.acting_master_enabled:
-        raise SettingError("enableControllerMode elects a master, enableSlaveActingMaster does not: set one of them")
+        raise SettingError(
+            "enableControllerMode elects a master, enableSlaveActingMaster does not: set one of them",
+            "enableSlaveActingMaster",
+        )
 
 
 def _settle_id(config: BrokerConfig, store_options: StoreOptions) -> BrokerConfig:
@@ -186,7 +182,9 @@ def _settle_id(config: BrokerConfig, store_options: StoreOptions) -> BrokerConfi
     if store_options.controller_mode:
         return config
     if store_options.is_slave and config.broker_id == MASTER_ID:
-        raise SettingError("brokerRole=SLAVE needs a brokerId above 0, which no other broker of its name has")
+        raise SettingError(
+            "brokerRole=SLAVE needs a brokerId above 0, which no other broker of its name has", "brokerRole"
+        )
     if store_options.is_slave or config.broker_id == MASTER_ID:
         return config
     logger.warning("ignored setting key=brokerId value=%d: a master has the id 0", config.broker_id)

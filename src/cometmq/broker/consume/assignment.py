@@ -4,7 +4,8 @@
     401   an operator decides between pull and pop, for a topic and group; 402 shows all of that
 
 Pulling clients share queues by the strategy that they name, AVG or AVG_BY_CIRCLE. Popping ones get whole brokers
-(queue -1) unless `popShareQueueNum` says that a queue is shared by so many more clients only.
+(queue -1) unless `popShareQueueNum` says that a queue is shared by so many more clients only. Where 401 has said
+nothing, defaultMessageRequestMode and defaultPopShareQueueNum hold.
 """
 
 from __future__ import annotations
@@ -41,17 +42,20 @@ ALL_QUEUES: Final = -1
 async def query_assignment(context: AssignmentContext, connection: Connection, request: Command) -> Command:
     asked = body_of(QueryAssignmentRequest, request)
     topic, group, client_id = asked.topic or "", asked.consumer_group or "", asked.client_id or ""
+    config = context.config()
     mode = context.request_modes.get(topic, group)
-    pops = mode is not None and mode.mode == POP and not topic.startswith(names.RETRY_PREFIX)
+    if mode is None:
+        mode = MessageRequestMode(mode=config.request_mode, pop_share_queue_num=config.pop_shared_by)
+    pops = mode.mode == POP and not topic.startswith(names.RETRY_PREFIX)
     queues = await _queues(context, topic)
     mine: list[MessageQueue] | None
-    if asked.message_model == BROADCASTING:
+    if asked.message_model == BROADCASTING or not config.shares_queues:
         mine = queues
     else:
         members = context.consumers.get(group)
         clients = sorted({member.client_id for member in members.members.values()}) if members is not None else []
         mine = None
-        if client_id in clients and pops and mode is not None:
+        if client_id in clients and pops:
             mine = _for_pop(queues, clients, client_id, asked.strategy_name or "", mode.pop_share_queue_num)
         elif client_id in clients:
             mine = allocate(asked.strategy_name or "", clients.index(client_id), len(clients), queues)

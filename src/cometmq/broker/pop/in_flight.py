@@ -20,7 +20,7 @@ import heapq
 from collections.abc import Container
 from typing import Final, NamedTuple
 
-# Of one queue and group; who has as much in hand gets no more until some of it is done.
+# Of one queue and group, unless settings say another bound; who has as much in hand gets no more for now.
 IN_FLIGHT_MAX: Final = 10_000
 
 
@@ -46,9 +46,8 @@ class Window:
         self.next_offset: int = offset
         self.in_flight: dict[int, Flight] = {}
 
-    @property
-    def is_full(self) -> bool:
-        return len(self.in_flight) >= IN_FLIGHT_MAX
+    def is_full(self, in_flight_max: int) -> bool:
+        return len(self.in_flight) >= in_flight_max
 
     def progress(self) -> int:
         """What may be committed now."""

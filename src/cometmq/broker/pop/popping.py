@@ -20,7 +20,8 @@ from typing import Final
 
 from cometmq import names
 from cometmq.broker.cold_pages import IsCold, Place, all_warm
-from cometmq.broker.pop.in_flight import Key, PopWindows, Window
+from cometmq.broker.config import BrokerConfig
+from cometmq.broker.pop.in_flight import IN_FLIGHT_MAX, Key, PopWindows, Window
 from cometmq.broker.pop.orders import Batches
 from cometmq.broker.tables.attributes import MESSAGE_TYPE
 from cometmq.broker.tables.groups import Groups
@@ -37,7 +38,6 @@ from cometmq.wire.record.properties import Property, find, with_property
 
 logger = logging.getLogger(__name__)
 
-RETRY_FIRST_SHARE: Final = 0.2
 PRIORITY_FACTOR: Final = "priority.factor"
 FROM_NEWEST: Final = 1
 REVIVED_PER_TURN: Final = 100
@@ -88,6 +88,7 @@ class Popping:
 
     def __init__(
         self,
+        config: Callable[[], BrokerConfig],
         clock: Clock,
         topics: Topics,
         groups: Groups,
@@ -97,6 +98,7 @@ class Popping:
     ) -> None:
         self.windows = PopWindows()
         self.batches = Batches()
+        self._config = config
         self._clock = clock
         self._topics = topics
         self._groups = groups
@@ -105,6 +107,11 @@ class Popping:
         self._delivered = delivered
         self._put_bytes = 0  # in all that was put again
         self._log_lost = ThinnedLog(logger, clock)
+
+    @property
+    def _in_flight_max(self) -> int:
+        config = self._config()
+        return config.pop_in_flight_max if config.pop_in_flight_bounded else IN_FLIGHT_MAX
 
     def pop(self, wish: Wish) -> None:
         """Fill the wish. With nothing but `cold`, its pages must be read first."""
@@ -115,7 +122,7 @@ class Popping:
             for queue_id in self._queues(wish.topic, wish.queue_id, by_priority):
                 self._pop_in_order(wish, Key(wish.topic, wish.group, queue_id))
             return
-        if not by_priority and random.random() < RETRY_FIRST_SHARE:  # noqa: S311 - spreads load
+        if not by_priority and random.random() * 100 < self._config().pop_retries_first_percent:  # noqa: S311 - spreads load
             topics.reverse()
         for topic in topics:
             for queue_id in self._queues(topic, wish.queue_id if topic == wish.topic else -1, by_priority):
@@ -144,7 +151,7 @@ class Popping:
 
     def _pop_queue(self, wish: Wish, key: Key) -> None:
         window = self._window(key, wish.init_mode)
-        if wish.room > 0 and not window.is_full:
+        if wish.room > 0 and not window.is_full(self._in_flight_max):
             result = self._read(wish, key, window)
             if result is not None:
                 self.windows.popped(key, result.queue_offsets, result.next_offset, wish.now_ms, wish.invisible_ms)
@@ -239,7 +246,7 @@ class Popping:
             return True
         window = self.windows.table.get(key)
         end = self._store.queue_bounds(key.topic, key.queue_id)[1]
-        return end > window.next_offset and not window.is_full if window is not None else end > 0
+        return end > window.next_offset and not window.is_full(self._in_flight_max) if window is not None else end > 0
 
     def _has_more_in_order(self, key: Key) -> bool:
         if self._offsets.has_reset(key.group, key.topic, key.queue_id):

@@ -15,9 +15,9 @@ class PopRoom:
     def __init__(self, shared: Shared, pages: ColdPages) -> None:
         tables, store = shared.tables, shared.store
         self.popping = Popping(
-            shared.clock, tables.topics, tables.groups, tables.offsets, store, shared.delivered
+            shared.config, shared.clock, tables.topics, tables.groups, tables.offsets, store, shared.delivered
         )
-        self.waiting = PopWaiting(shared.clock, self._serve, requests.expire, self.popping.has_more)
+        self.waiting = PopWaiting(shared.config, shared.clock, self._serve, requests.expire, self.popping.has_more)
         self._context = PopContext(
             shared.config,
             shared.clock,

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
+from cometmq.broker.config import BrokerConfig
 from cometmq.clock import Clock, Timer
 from cometmq.wire.command import Command
 from cometmq.wire.headers import PopMessage
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from cometmq.net.connection import Connection
 
 SWEEP_S: Final = 0.02
-WAITERS_MAX: Final = 100_000
-WAITERS_PER_ROW_MAX: Final = 1_024
 SWEEP_S_MAX: Final = 0.005
 # How many of a row are served in one sweep, so that others have their turn.
 SERVED_PER_SWEEP: Final = 50
@@ -45,12 +44,14 @@ class PopWaiting:
 
     def __init__(
         self,
+        config: Callable[[], BrokerConfig],
         clock: Clock,
         serve: Callable[[PopWaiter], bool],
         expire: Callable[[PopWaiter], object],
         has_more: Callable[[str, str, int, bool], bool],
     ) -> None:
         self.count: int = 0
+        self._config = config
         self._clock = clock
         self._serve = serve
         self._expire = expire
@@ -63,7 +64,8 @@ class PopWaiting:
         """False: too many wait."""
         header = waiter.header
         row = self._rows.setdefault((header.consumer_group, header.topic, header.queue_id, header.order), deque())
-        if self._closed or self.count >= WAITERS_MAX or len(row) >= WAITERS_PER_ROW_MAX:
+        config = self._config()
+        if self._closed or self.count >= config.pop_waiting_max or len(row) >= config.pop_waiting_of_row_max:
             return False
         row.append(waiter)
         self.count += 1

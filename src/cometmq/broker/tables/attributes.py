@@ -26,11 +26,14 @@ DIGITS_MAX: Final = 19
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
-    """Its value is one of `values` if there are any, else a number in `bounds` if there are some, else any text."""
+    """Its value is one of `values` if there are any, else a number in `bounds` if there are some, else any text.
+
+    `not_built` are values of RocketMQ that would be believed and do nothing here: they are refused."""
 
     values: tuple[str, ...] = ()
     bounds: tuple[int, int] | None = None
     changeable: bool = True
+    not_built: tuple[str, ...] = ()
 
     def allows(self, value: str) -> bool:
         if self.values:
@@ -49,12 +52,13 @@ class Attribute:
 
 _BOOLEAN: Final = Attribute(("true", "false"))
 
-# All of RocketMQ 5.5. Those of tiered storage and lite topics are kept and shown, and do nothing here.
+# All of RocketMQ 5.5. Bounds of tiered storage and lite topics are kept and shown, and do nothing here.
 TOPIC_ATTRIBUTES: Final[dict[str, Attribute]] = {
     QUEUE_TYPE: Attribute(("BatchCQ", "SimpleCQ"), changeable=False),
-    CLEANUP_POLICY: Attribute(("COMPACTION", "DELETE"), changeable=False),
+    CLEANUP_POLICY: Attribute(("DELETE",), changeable=False, not_built=("COMPACTION",)),
     MESSAGE_TYPE: Attribute(
-        ("DELAY", "FIFO", "LITE", MIXED, "NORMAL", "PRIORITY", "TRANSACTION", "UNSPECIFIED"),
+        ("DELAY", "FIFO", MIXED, "NORMAL", "PRIORITY", "TRANSACTION", "UNSPECIFIED"),
+        not_built=("LITE",),
     ),
     "reserve.time": Attribute(bounds=(-1, I64_MAX)),
     "lite.topic.expiration": Attribute(bounds=(-1, 43_200)),
@@ -116,6 +120,8 @@ def _check_value(name: str, value: str, known: Mapping[str, Attribute], creating
     attribute = _attribute(name, known)
     if not (creating or attribute.changeable):
         raise _refusal(f"attribute {name!r} is set at creation and cannot be changed")
+    if value in attribute.not_built:
+        raise _refusal(f"{name}={value} is not built, allowed are {attribute.allowed_text()}")
     if not attribute.allows(value):
         raise _refusal(f"attribute {name!r} is {value[:80]!r}, allowed are {attribute.allowed_text()}")
 

@@ -144,17 +144,34 @@ def ports(numbers: tuple[int, ...]) -> list[Finding]:
 def broker_settings(texts: dict[str, str]) -> list[Finding]:
     if not texts:
         return [Finding("ok", "settings", "no file given: defaults")]
+    from cometmq import settings_table
     from cometmq.broker.admin import settings as live
     from cometmq.errors import CometError
 
+    rows = settings_table.BROKER
+    findings = [
+        Finding("fail" if row.state is settings_table.State.REFUSED else "warn", f"setting {row.key}",
+                f"{row.key}={texts[row.key].strip()[:80]} has no effect: {row.why}", row.cure)
+        for row in settings_table.complaints(rows, texts)
+    ]  # fmt: skip
     try:
         live.load(dict(texts))
     except CometError as error:
-        return [Finding("fail", "settings", str(error), "mend it; cometmq broker -c FILE -p prints all")]
-    unknown = sorted(texts.keys() - live.load({}).texts().keys() - _own_paths(texts))
+        if not any(one.state == "fail" for one in findings):
+            findings.append(Finding("fail", "settings", str(error), "mend it; cometmq broker -c FILE -p prints all"))
+        return findings
+    unknown = sorted(texts.keys() - rows.keys() - _own_paths(texts))
     if unknown:
-        return [Finding("warn", "settings", f"unknown keys: {', '.join(unknown)}", "misspelt? they have no effect")]
-    return [Finding("ok", "settings", f"{len(texts)} keys, all understood")]
+        text = f"unknown keys: {', '.join(unknown)}"
+        findings.append(Finding("warn", "settings", text, "misspelt? they have no effect"))
+    quiet = sorted(
+        key for key in texts.keys() & rows.keys()
+        if rows[key].state is settings_table.State.WITHOUT_MEANING and rows[key].asks(texts[key])
+    )  # fmt: skip
+    if quiet:
+        text = f"without meaning here: {', '.join(quiet)}"
+        findings.append(Finding("ok", "settings", text, "docs/settings.md says why"))
+    return findings or [Finding("ok", "settings", f"{len(texts)} keys, all understood")]
 
 
 def access(texts: dict[str, str]) -> list[Finding]:
@@ -183,9 +200,9 @@ def _own_paths(texts: dict[str, str]) -> set[str]:
     """Keys that are not shown while they have no value, so that only a given value shows them."""
     from cometmq.broker.config import BrokerConfig
     from cometmq.settings import settings_of
-    from cometmq.store.options import StoreOptions
+    from cometmq.store.options import OLD_KEYS, StoreOptions
 
-    return texts.keys() & (settings_of(BrokerConfig).keys() | settings_of(StoreOptions).keys())
+    return texts.keys() & (settings_of(BrokerConfig).keys() | settings_of(StoreOptions).keys() | OLD_KEYS.keys())
 
 
 def clock() -> list[Finding]:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 from cometmq.build_info import build_info
 from cometmq.errors import ConfigError, StoreError, WireError
 from cometmq.log_lines import write_one_line_an_event
+from cometmq.settings import SettingError
 from cometmq.wire import java_properties
 
 if TYPE_CHECKING:
@@ -69,6 +70,14 @@ def read_settings(path: str) -> dict[str, str]:
         raise StoreError(f"cannot read settings file {path}: {error.strerror or error}") from error
     except WireError as error:
         raise StoreError(f"settings file {path}: {error}") from error
+
+
+def placed(error: Exception, path: str | None) -> str:
+    """What `error` says, after the line of the settings file that it is about."""
+    if path is None or not isinstance(error, SettingError) or not error.key:
+        return str(error)
+    line = java_properties.line_of(Path(path).read_bytes(), error.key)
+    return f"{path} line {line}: {error}" if line else str(error)
 
 
 def set_up_logging(level: str) -> None:

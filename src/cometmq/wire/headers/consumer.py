@@ -92,12 +92,16 @@ class SendMessageBack(Header):
 
 
 class QueryMessage(Header):
+    """`index_type` T asks for a tag, else for a key. `last_key` pages through RocketMQ's index in RocksDB only."""
+
     topic: str
     key: str
     max_num: I32
     begin_timestamp: I64
     end_timestamp: I64
     unique_key_query: bool = field(default=False, name="_UNIQUE_KEY_QUERY")
+    index_type: str | None = None
+    last_key: str | None = None
 
 
 class QueryMessageResponse(Header):
