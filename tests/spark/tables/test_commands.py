@@ -56,7 +56,6 @@ def test_a_topic_is_made_a_table_filled_looked_at_and_kept_up(
     send_json(cluster, topic, [{"id": number, "price": number / 2} for number in range(40)])
     (stated,) = lake("status")
     assert (stated["rows"], stated["behind"], stated["committed_s"]) == (0, 40, None)
-    assert stated["behind_s"] > 0
     assert lake("run", "--once", "--rows-per-batch", "10", "--commit-every", "0")["rows"] == 40
     (stated,) = lake("status")
     assert (stated["rows"], stated["behind"]) == (40, 0)

@@ -24,6 +24,7 @@ from cometmq.errors import StoreError
 from cometmq.spark.kill_points import at
 from cometmq.spark.lake.archive import COMPACT_CODEC, Lake, data_path, write_parquet
 from cometmq.spark.tables.catalog import Place, file_uri, first_line
+from cometmq.spark.tables.commits import covered
 from cometmq.spark.tables.table import TRIES_MAX, chosen_tables, once, tables_at
 
 if TYPE_CHECKING:
@@ -147,12 +148,8 @@ def expire(
     """Snapshots that were expired and files that were removed, by topic."""
     lake = Lake(place.root)
     found: dict[str, tuple[int, int]] = {}
-    waiting = {
-        file.path
-        for query, batches in lake.batches().items()
-        for batch in batches
-        for file in lake.manifest(query, batch).files
-    }
+    # The last one of a query stays after its commit, so that Spark may repeat it.
+    manifests = [lake.manifest(query, batch) for query, batches in lake.batches().items() for batch in batches]
     with tables_at(place) as (_, tables):
         for topic, table in chosen_tables(tables, topics, place).items():
             before = len(table.snapshots())
@@ -161,7 +158,8 @@ def expire(
                 table.maintenance.expire_snapshots().older_than(limit).commit()
                 table.refresh()
             at("expired")
-            known = set(named_files(table)) | {str(lake.place(path)) for path in waiting}
+            waiting = [one for one in manifests if not covered(one, {topic: table.properties})]
+            known = {str(lake.place(file.path)) for one in waiting for file in one.files} | set(named_files(table))
             folders = [lake.place(data_path(topic, "x", "x")).parents[1], Path(local_path(table.location()))]
             gone = _remove(folders, known, stray_s)
             found[topic] = before - len(table.snapshots()), gone
