@@ -42,7 +42,7 @@ $(SETUP): $(RUNTIME)
 
 # Spark is large and only its tests and the type check need it.
 $(SPARK): $(SETUP)
-	@COMETMQ_COMPILE=0 $(PY) -m pip install --quiet --no-build-isolation --editable '.[dev,spark,spark-jre]'
+	@COMETMQ_COMPILE=0 $(PY) -m pip install --quiet --no-build-isolation --editable '.[dev,spark,lake,spark-jre]'
 	@touch $@
 
 # The compiled build lies beside the source, never in it: docs/decisions/0002-compiled-overlay.md

@@ -44,6 +44,7 @@ GROUPS: Final[dict[str, dict[str, tuple[str, str]]]] = {
     },
     "tools": {
         "store": ("cometmq.cli.store", "look into a store directory: dump, check, stats, rebuild"),
+        "lake": ("cometmq.cli.lake", "topics that are Iceberg tables: create, run, status, schema, compact, expire"),
         "pipeline": ("cometmq.cli.pipeline", "Spark jobs over topics, stores and archives: list, init, run"),
         "tls": ("cometmq.cli.tls", "certificates of one's own: init, issue"),
         "doctor": ("cometmq.cli.doctor", "check this machine: ports, disk, settings, clock"),

@@ -120,7 +120,7 @@ def _arguments(name: str, job: Any, settings: dict[str, Any], options: argparse.
         target = resolve(options)
         settings.setdefault("namesrv", target.namesrv)
         if takes_more:
-            settings = {**_connection(target), **settings}
+            settings = {**connection_options(target), **settings}
     missing = [key for key in known if parameters[key].default is inspect.Parameter.empty and key not in settings]
     if missing:
         needed = ", ".join(f"{key}=..." for key in missing)
@@ -131,7 +131,7 @@ def _arguments(name: str, job: Any, settings: dict[str, Any], options: argparse.
     return {key: _value(key, value, types_of.get(key, str)) for key, value in settings.items()}
 
 
-def _connection(target: Target) -> dict[str, str]:
+def connection_options(target: Target) -> dict[str, str]:
     """Keys and TLS of the command line, environment or context, as options of the formats."""
     tls = target.tls
     found = {"accessKey": target.access_key, "secretKey": target.secret_key}

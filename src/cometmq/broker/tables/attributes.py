@@ -18,6 +18,7 @@ from cometmq.wire.codes import Response
 MESSAGE_TYPE: Final = "message.type"
 QUEUE_TYPE: Final = "queue.type"
 CLEANUP_POLICY: Final = "cleanup.policy"
+LAKE: Final = "cometmq.lake"
 MIXED: Final = "MIXED"
 
 I64_MAX: Final = 2**63 - 1
@@ -52,7 +53,7 @@ class Attribute:
 
 _BOOLEAN: Final = Attribute(("true", "false"))
 
-# All of RocketMQ 5.5. Bounds of tiered storage and lite topics are kept and shown, and do nothing here.
+# All of RocketMQ 5.5, and one of ours. Bounds of tiered storage and lite topics are kept and shown, and do nothing here.
 TOPIC_ATTRIBUTES: Final[dict[str, Attribute]] = {
     QUEUE_TYPE: Attribute(("BatchCQ", "SimpleCQ"), changeable=False),
     CLEANUP_POLICY: Attribute(("DELETE",), changeable=False, not_built=("COMPACTION",)),
@@ -62,6 +63,8 @@ TOPIC_ATTRIBUTES: Final[dict[str, Attribute]] = {
     ),
     "reserve.time": Attribute(bounds=(-1, I64_MAX)),
     "lite.topic.expiration": Attribute(bounds=(-1, 43_200)),
+    # Ours: a table of the topic exists, which `cometmq lake` writes. The broker only keeps and shows it.
+    LAKE: Attribute(("iceberg",)),
 }
 GROUP_ATTRIBUTES: Final[dict[str, Attribute]] = {
     "priority.factor": Attribute(bounds=(0, 100)),

@@ -84,15 +84,31 @@ class Lake:
     def is_published(self, query: str, batch: int) -> bool:
         return self._path(query, batch).exists()
 
-    def publish(self, manifest: Manifest) -> bool:
-        """Makes a batch count. False if it did already."""
+    def publish(self, manifest: Manifest, *, listed: bool = True) -> bool:
+        """Makes a batch count. False if it did already. `listed`: `files.json` is written anew."""
         path = self._path(manifest.query, manifest.batch)
         for file in manifest.files:
             if not self.place(file.path).is_file():
                 raise StoreError(f"{file.path} of batch {manifest.batch} is not in {self.root}")
         made = create_whole(path, _encode(manifest))
-        self.write_file_list()
+        if listed:
+            self.write_file_list()
         return made
+
+    def batches(self) -> dict[str, list[int]]:
+        """Queries and the batches of each that have a manifest, in order; nothing is opened."""
+        found: dict[str, list[int]] = {}
+        for path in sorted(self.manifests.glob("*/*.json")):
+            if path.parent.name != COMPACTED and path.stem.isdigit():
+                found.setdefault(path.parent.name, []).append(int(path.stem))
+        return found
+
+    def manifest(self, query: str, batch: int) -> Manifest:
+        return self._manifest(self._path(query, batch))
+
+    def forget(self, query: str, batch: int) -> None:
+        """Removes a manifest whose files a table names now."""
+        self._path(query, batch).unlink(missing_ok=True)
 
     def _path(self, query: str, batch: int) -> Path:
         return self.manifests / names.path_part(query) / f"{batch:010d}.json"

@@ -70,7 +70,7 @@ def archive(
     ranges = spark.readStream.format("cometmq").options(**options, emit="shares").load()
     before = {file.path for file in lake.live_files()}
     with progress("archive") as line:
-        writer = ranges.writeStream.foreachBatch(_Batch(str(lake.root), options, tuple(wanted), codec, line))
+        writer = ranges.writeStream.foreachBatch(Batch(str(lake.root), options, tuple(wanted), codec, line))
         writer = writer.option("checkpointLocation", checkpoint or str(lake.root / "_checkpoint"))
         timed = writer.trigger(availableNow=True) if once else writer.trigger(processingTime=f"{interval_s} seconds")
         follow(timed.start(), line, count=False)
@@ -87,7 +87,7 @@ def archive(
     )
 
 
-class _Batch:
+class Batch:
     """What is done for each micro-batch, in the driver."""
 
     def __init__(
@@ -109,9 +109,12 @@ class _Batch:
         work = _Write(self.root, self.options, self.columns, query, batch, self.codec)
         files = [LakeFile(**row.asDict()) for row in ranges.mapInArrow(work, FILE_DDL).collect()]
         at("written")
-        lake.publish(Manifest(query, batch, tuple(column.name for column in self.columns), tuple(files)))
-        at("committed")
+        self.publish(lake, Manifest(query, batch, tuple(column.name for column in self.columns), tuple(files)))
         self.line.add(sum(file.rows for file in files))
+
+    def publish(self, lake: Lake, manifest: Manifest) -> None:
+        lake.publish(manifest)
+        at("committed")
 
 
 class _Write:

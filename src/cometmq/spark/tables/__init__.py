@@ -1,0 +1,1 @@
+"""Lake topics: topics that are Iceberg tables. `commits` decides what is in one, `run` and `upkeep` do it."""
