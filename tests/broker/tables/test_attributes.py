@@ -45,7 +45,7 @@ def test_setting_and_deleting() -> None:
         ({}, "+message.type", "SMALL", "allowed are DELAY, FIFO, MIXED, NORMAL"),
         (None, "+cleanup.policy", "COMPACTION", "cleanup.policy=COMPACTION is not built, allowed are DELETE"),
         ({}, "+message.type", "LITE", "message.type=LITE is not built, allowed are DELAY"),
-        ({}, "+colour", "red", "is not known, known are: cleanup.policy, cometmq.lake, lite.topic.expiration, message.type"),
+        ({}, "+colour", "red", "is not known, known are: cleanup.policy, cometmq.lake, lite.topic.expiration"),
         ({}, "+reserve.time", "-2", "allowed are -1 to 9223372036854775807"),
         ({}, "+reserve.time", "soon", "allowed are -1 to"),
         ({}, "+reserve.time", "9223372036854775808", "allowed are -1 to"),

@@ -53,7 +53,8 @@ class Attribute:
 
 _BOOLEAN: Final = Attribute(("true", "false"))
 
-# All of RocketMQ 5.5, and one of ours. Bounds of tiered storage and lite topics are kept and shown, and do nothing here.
+# All of RocketMQ 5.5, and one of ours. Bounds of tiered storage and lite topics are kept and shown, and do nothing
+# here.
 TOPIC_ATTRIBUTES: Final[dict[str, Attribute]] = {
     QUEUE_TYPE: Attribute(("BatchCQ", "SimpleCQ"), changeable=False),
     CLEANUP_POLICY: Attribute(("DELETE",), changeable=False, not_built=("COMPACTION",)),
