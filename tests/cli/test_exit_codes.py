@@ -97,7 +97,8 @@ FORMS = {
     "dlq replay": [("G", "--yes"), ("G",)],
     "group lag": [("G",), ("G", "-o", "json")],
 }
-NEEDS_NO_SERVER = {"pipeline init", "pipeline run", "run"}
+# Jobs of Spark begin with their catalog or with Spark itself.
+NEEDS_NO_SERVER = {"pipeline init", "pipeline run", "run", "lake create", "lake run", "lake status"}
 # Without a broker: what a probe says is its answer, not a failure of the probe.
 WITHOUT_BROKER = {"cluster health": failures.EXIT_NO, "rtt": 0}
 # The only broker is stopped, but registered: the name server answers for it.

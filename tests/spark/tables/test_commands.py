@@ -44,28 +44,28 @@ def test_a_topic_is_made_a_table_filled_looked_at_and_kept_up(
 
     def lake(*arguments: str, at: bool = True) -> Any:
         where = ["--namesrv", cluster.namesrv] if at else []
-        code = main(["lake", *arguments, "-o", "json", *where])
+        code = main([*arguments, "-o", "json", *where])
         told = capsys.readouterr()
         assert code == 0, told.err
         return json.loads(told.out)
 
-    assert lake("create", topic) == {"topic": topic, "table": f"mq.{topic}", "made": True}
-    assert lake("create", topic)["made"] is False
+    assert lake("lake", "create", topic) == {"topic": topic, "table": f"mq.{topic}", "made": True}
+    assert lake("lake", "create", topic)["made"] is False
     assert main(["topic", "describe", topic, "-o", "json", "--namesrv", cluster.namesrv]) == 0
     assert '"cometmq.lake": "iceberg"' in capsys.readouterr().out
     send_json(cluster, topic, [{"id": number, "price": number / 2} for number in range(40)])
-    (stated,) = lake("status")
+    (stated,) = lake("lake", "status")
     assert (stated["rows"], stated["behind"], stated["committed_s"]) == (0, 40, None)
-    assert lake("run", "--once", "--rows-per-batch", "10", "--commit-every", "0")["rows"] == 40
-    (stated,) = lake("status")
+    assert lake("lake", "run", "--once", "--rows-per-batch", "10", "--commit-every", "0")["rows"] == 40
+    (stated,) = lake("lake", "status")
     assert (stated["rows"], stated["behind"]) == (40, 0)
-    assert "queueOffset" in [one["column"] for one in lake("schema", topic, at=False)]
-    planned = {one["column"]: one["type"] for one in lake("schema", topic, "--from-messages", at=False)}
+    assert "queueOffset" in [one["column"] for one in lake("lake", "schema", topic, at=False)]
+    planned = {one["column"]: one["type"] for one in lake("lake", "schema", topic, "--from-messages", at=False)}
     assert planned == {"id": "BIGINT", "price": "DOUBLE", "(messages)": "40"}
-    assert lake("compact", at=False) == []
-    (made,) = lake("compact", "--today", at=False)
+    assert lake("lake", "compact", at=False) == []
+    (made,) = lake("lake", "compact", "--today", at=False)
     assert made["rows"] == 40
-    (gone,) = lake("expire", "--keep", "0", "--strays", "0", at=False)
+    (gone,) = lake("lake", "expire", "--keep", "0", "--strays", "0", at=False)
     assert gone["files"] > made["files"]
 
 
