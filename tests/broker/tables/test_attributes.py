@@ -43,7 +43,7 @@ def test_setting_and_deleting() -> None:
         ({"queue.type": "SimpleCQ"}, "-queue.type", "", "cannot be deleted"),
         ({}, "+cleanup.policy", "DELETE", "cannot be changed"),
         ({}, "+message.type", "SMALL", "allowed are DELAY, FIFO, LITE, MIXED, NORMAL"),
-        ({}, "+colour", "red", "is not known, known are: cleanup.policy, cometmq.lake, lite.topic.expiration, message.type"),
+        ({}, "+colour", "red", "is not known, known are: cleanup.policy, cometmq.lake, lite.topic.exp"),
         ({}, "+reserve.time", "-2", "allowed are -1 to 9223372036854775807"),
         ({}, "+reserve.time", "soon", "allowed are -1 to"),
         ({}, "+reserve.time", "9223372036854775808", "allowed are -1 to"),
