@@ -100,7 +100,7 @@ def plan(what: str) -> list[Pass]:
             _short("others", "tests", *(f"--ignore={folder}" for folder in (*BESIDE_OTHERS, *apart))),
             _short("spark", "tests/spark"),
         ]
-    at_length = ("-m", "repeated or long")
+    at_length = ("-m", "(repeated or long) and not reference")
     grpc, others = "tests/compat/test_grpc.py", ("tests/failover", "tests/crash")
     ignored = [f"--ignore={folder}" for folder in ("tests/compat", *others)]
     passes = [

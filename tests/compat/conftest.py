@@ -45,10 +45,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if isinstance(item, pytest.Function) and is_among_theirs(item.path.name, item.name):
             item.add_marker(pytest.mark.long)
+            item.add_marker(pytest.mark.reference)
 
 
 def is_among_theirs(file: str, test: str) -> bool:
-    """Whether only RocketMQ's programs take part: that shows the test to be right, not us, so `make verify` has it."""
+    """Whether only RocketMQ's programs take part: that shows the test to be right, not us, so `make compat` has it."""
     _, _, parameters = test.rstrip("]").partition("[")
     makes = set(parameters.split("-"))
     if "java" not in makes or makes & {"comet", "python"}:
