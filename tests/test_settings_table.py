@@ -57,7 +57,7 @@ def test_the_refusal_is_one_line_with_the_line_of_the_file(
 ) -> None:
     path = tmp_path / "broker.conf"
     path.write_text(f"# ours\nbrokerName=a\n\n{line}\nlistenPort=0\n")
-    assert broker.main(["-c", str(path)]) == 3
+    assert broker.main(["-c", str(path), "-p"]) == 3  # -p: one that is not refused ends, too
     said = capsys.readouterr().err.splitlines()
     assert len(said) == 1
     assert said[0].startswith(f"cometmq broker: {path} line 4: {line.partition('=')[0]}")
@@ -68,7 +68,7 @@ def test_the_refusal_is_one_line_with_the_line_of_the_file(
 def test_a_name_server_does_not_start_as_a_controller(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "namesrv.conf"
     path.write_text("enableControllerInNamesrv=true\n")
-    assert nameserver.main(["-c", str(path)]) == 3
+    assert nameserver.main(["-c", str(path), "-p"]) == 3
     assert f"{path} line 1: enableControllerInNamesrv=true is refused: " in capsys.readouterr().err
 
 
