@@ -131,7 +131,6 @@ def test_what_reads_only_has_the_same_shapes_everywhere(comet: Comet, topic: str
     code, _, err = comet("message", "get", "0A000001000000500000000000000000")
     assert code == 6
     assert "topics has the id" in err
-    assert "10.0.0.1:80" in err
     for form in ("table", "wide", "yaml"):
         assert topic in comet("topic", "list", form=form)[1]
 
