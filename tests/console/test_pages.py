@@ -104,7 +104,7 @@ async def test_a_topic_is_made_changed_and_deleted_by_plans_and_an_old_plan_is_r
                 await page.get_by_role("button", name="Preview").last.click()
                 await page.get_by_text("invoices gets 2 queues").wait_for()
                 await page.get_by_role("button", name="Do it").click()
-                await page.get_by_role("button", name="Close", exact=True).last.click()
+                await page.get_by_role("button", name="Close", exact=True).nth(1).click()
                 await page.get_by_role("heading", name="invoices").wait_for()
                 assert (await admin.describe_topic("invoices")).brokers[0].read_queues == 2
                 await page.get_by_role("button", name="Change").click()
@@ -117,12 +117,12 @@ async def test_a_topic_is_made_changed_and_deleted_by_plans_and_an_old_plan_is_r
                 assert (await admin.describe_topic("invoices")).brokers[0].read_queues == 3
                 await page.get_by_role("button", name="Look again").click()
                 await page.get_by_role("button", name="Do it").click()
-                await page.get_by_role("button", name="Close", exact=True).last.click()
+                await page.get_by_role("button", name="Close", exact=True).nth(1).click()
                 assert (await admin.describe_topic("invoices")).brokers[0].read_queues == 4
                 await page.get_by_role("button", name="Delete").click()
                 await page.get_by_text("no group reads it").wait_for()
                 await page.get_by_role("button", name="Do it").click()
-                await page.get_by_role("button", name="Close", exact=True).last.click()
+                await page.get_by_role("button", name="Close", exact=True).nth(1).click()
                 await page.get_by_role("heading", name="Topics").wait_for()
                 assert "invoices" not in await admin.topics()
 

@@ -76,7 +76,7 @@ async def test_a_broker_shows_its_figures_and_takes_a_setting(chromium: str) -> 
         await page.get_by_role("button", name="Preview").last.click()
         await page.get_by_text("fileReservedTime of broker-a becomes '50'").wait_for()
         await page.get_by_role("button", name="Do it").click()
-        await page.get_by_role("button", name="Close", exact=True).last.click()
+        await page.get_by_role("button", name="Close", exact=True).nth(1).click()
         await page.get_by_label("Filter by name").fill("fileReserved")
         await page.locator("tr", has_text="fileReservedTime").get_by_text("50", exact=True).wait_for()
 

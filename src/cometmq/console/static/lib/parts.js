@@ -230,7 +230,7 @@ export function Plan({ request, onClose, onDone, danger }) {
     work(true);
     api(`/api/plans/${plan.id}/apply`, {}).then(end, fail).finally(() => work(false));
   };
-  const close = () => { onClose(); if (result && onDone) onDone(result); };
+  const close = () => { if (busy) return; onClose(); if (result && onDone) onDone(result); };
   const foot = result ? html`<button class="btn main-act" onClick=${close}>Close</button>`
     : html`<button class="btn" onClick=${close}>Cancel</button>${error ? html`<button class="btn" onClick=${look}>Look again</button>`
       : html`<button class=${`btn main-act ${danger ? "danger" : ""}`} disabled=${!plan || plan.does_nothing || busy} onClick=${apply}>${busy ? "Working …" : "Do it"}</button>`}`;
