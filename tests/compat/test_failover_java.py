@@ -80,7 +80,7 @@ def test_planned_switches_give_a_stock_producer_no_error(java55: JavaShell, etcd
 
 
 @pytest.mark.mission("FO-05")
-@pytest.mark.parametrize("poll_ms", [QUICK_POLL_MS, pytest.param(STOCK_POLL_MS, marks=pytest.mark.long)])
+@pytest.mark.parametrize("poll_ms", [QUICK_POLL_MS, pytest.param(STOCK_POLL_MS, marks=[pytest.mark.long, pytest.mark.reference])])
 def test_a_rolling_restart_gives_a_stock_producer_no_error(
     java55: JavaShell, etcd: Etcd, a_set: RealSet, poll_ms: int
 ) -> None:
@@ -122,6 +122,7 @@ def test_faults_under_java_clients_lose_move_and_reorder_nothing(java55: JavaShe
 
 
 @pytest.mark.long
+@pytest.mark.reference
 @pytest.mark.mission("FO-07")
 def test_unavailability_beside_that_of_rocketmq_with_its_controller(
     java55: JavaShell, etcd: Etcd, a_set: RealSet, tmp_path: Path
