@@ -80,7 +80,9 @@ def test_planned_switches_give_a_stock_producer_no_error(java55: JavaShell, etcd
 
 
 @pytest.mark.mission("FO-05")
-@pytest.mark.parametrize("poll_ms", [QUICK_POLL_MS, pytest.param(STOCK_POLL_MS, marks=[pytest.mark.long, pytest.mark.reference])])
+@pytest.mark.parametrize(
+    "poll_ms", [QUICK_POLL_MS, pytest.param(STOCK_POLL_MS, marks=[pytest.mark.long, pytest.mark.reference])]
+)
 def test_a_rolling_restart_gives_a_stock_producer_no_error(
     java55: JavaShell, etcd: Etcd, a_set: RealSet, poll_ms: int
 ) -> None:
