@@ -53,7 +53,7 @@ class WaitingMessages:
 
 @dataclass(frozen=True, slots=True)
 class HalfMessage:
-    """The first part of a transaction whose end nobody has told. `checks`: how often its producers were asked."""
+    """A half message: its transaction is neither committed nor rolled back yet. `checks`: how often its producers were asked."""
 
     copy: StoredCopy
     topic: str
