@@ -53,7 +53,8 @@ class WaitingMessages:
 
 @dataclass(frozen=True, slots=True)
 class HalfMessage:
-    """A half message: its transaction is neither committed nor rolled back yet. `checks`: how often its producers were asked."""
+    """A half message: its transaction is neither committed nor rolled back yet. `checks` counts the questions to its
+    producers."""
 
     copy: StoredCopy
     topic: str
