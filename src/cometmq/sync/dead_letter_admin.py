@@ -36,3 +36,9 @@ class DeadLetterAdmin:
         return self._thread.iterate(
             self._inner.replay_dead_letters(group, to_origin=to_origin, topic=topic, rate=rate, ids=ids)
         )
+
+    def retry_topics(self, group: str) -> dict[str, str]:
+        """Retry topics of a group that are for one topic only, by that topic: those of POP. Other messages go to the
+        group's own. ConfigError if brokers take none.
+        """
+        return self._thread.run(self._inner.retry_topics(group))

@@ -59,7 +59,7 @@ class DeadLetterAdmin(MessageAdmin):
         if to_origin and topic is not None:
             raise ConfigError("to_origin and topic are two places: give one of them")
         wanted = frozenset(ids) if ids is not None else None
-        retries = None if to_origin or topic is not None else await self._retry_topics(group)
+        retries = None if to_origin or topic is not None else await self.retry_topics(group)
         started = self.instance.clock.monotonic()
         count = 0
         async for letter in self.dead_letters(group):
@@ -88,8 +88,9 @@ class DeadLetterAdmin(MessageAdmin):
         await producer.send_record(target, letter.body, retried_properties(letter, place), flag=letter.flag)
         return Resent(letter.id, target, letter.id)
 
-    async def _retry_topics(self, group: str) -> dict[str, str]:
-        """Retry topics of a group that are for one topic only, by that topic: those of POP."""
+    async def retry_topics(self, group: str) -> dict[str, str]:
+        """Retry topics of a group that are for one topic only, by that topic: those of POP. Other messages go to the
+        group's own. ConfigError if brokers take none."""
         prefix = names.retry_topic(group)
         known = set(await self.topics(system=True))
         if any(name.startswith(f"{prefix}_") for name in known) and prefix not in known:

@@ -3,9 +3,12 @@
     LEDGER/00000003.plan.json     {"job": ..., "letters": [[group, broker, queue, offset], ...]}, before the first
     LEDGER/00000003.done.json     when all were
 
+Letters go to the group that gave them up, by its retry topic and under their old ids: no other group sees them again. A
+plan of the pipeline may say `"to": "origin"` instead, and so do old ones, by saying nothing.
+
 Each copy carries CMQ_DLQ = group/broker/queue/offset. A letter is in one plan at most, so a second click sends nothing.
 A plan without its end was cut off: the next one first sends what of it is missing, recognised by those marks in the
-origin topics. Two that send at once are refused by the file that only one of them can make.
+topics that it goes to. Two that send at once are refused by the file that only one of them can make.
 """
 
 import asyncio
@@ -18,6 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from cometmq.client.admin import StoredCopy, origin_topic
+from cometmq.client.admin.dead_letters import REPLAYED_FROM, retried_properties
 from cometmq.console.answers import Arguments, Problem, checked_group
 from cometmq.console.context import Context
 from cometmq.console.options import Role
@@ -25,8 +29,11 @@ from cometmq.console.plans.store import Action, Prepared, Rows
 from cometmq.console.plans.topics import EDITED
 from cometmq.console.views import letters as views
 from cometmq.errors import CometError, NoRoute
+from cometmq.names import retry_topic
 
-MARK: Final = "CMQ_DLQ"
+MARK: Final = REPLAYED_FROM
+TO_GROUP: Final = "group"
+TO_ORIGIN: Final = "origin"
 LETTERS_MAX: Final = 5000
 SLACK_S: Final = 60.0
 STRETCH: Final = 512
@@ -65,7 +72,7 @@ class Ledger:
     def begin(self, letters: list[Letter]) -> int:
         self.folder.mkdir(parents=True, exist_ok=True)
         number = 1 + max((number for number, _ in self.plans()), default=0)
-        plan = {"job": f"dlq-{uuid.uuid4().hex}", "letters": [list(letter) for letter in letters]}
+        plan = {"job": f"dlq-{uuid.uuid4().hex}", "to": TO_GROUP, "letters": [list(letter) for letter in letters]}
         if not self._create(number, "plan", plan):
             raise Problem(409, f"somebody else sends letters again with {self.folder}: look again when that has ended")
         return number
@@ -122,10 +129,10 @@ async def replay(context: Context, given: Arguments) -> Prepared:
     cut_off = await asyncio.to_thread(ledger.unfinished, group)
     if body is not None and len(chosen) != 1:
         raise Problem(400, f"{len(chosen)} letters are chosen: one at a time can be edited")
-    targets: dict[str, int] = {}
+    origins: dict[str, int] = {}
     for copy in fresh:
-        targets[origin_topic(copy.message)] = targets.get(origin_topic(copy.message), 0) + 1
-    rows: Rows = [{"to": topic, "messages": count} for topic, count in sorted(targets.items())]
+        origins[origin_topic(copy.message)] = origins.get(origin_topic(copy.message), 0) + 1
+    rows: Rows = [{"sent_to": topic, "messages": count} for topic, count in sorted(origins.items())]
     known = len(chosen) - len(fresh)
     warnings = [f"{known} of the chosen letters were sent before: they are not sent again"] if known else []
     for _, plan, _ in cut_off:
@@ -139,41 +146,52 @@ async def replay(context: Context, given: Arguments) -> Prepared:
             results += await _finish(context, ledger, number, plan, made_s, everything)
         if fresh:
             number = await asyncio.to_thread(ledger.begin, [letter_of(group, copy) for copy in fresh])
-            results += await _send(context, group, fresh, body)
+            results += await _send(context, group, fresh, body, TO_GROUP)
             if all(row["result"] == "done" for row in results):
                 await asyncio.to_thread(ledger.end, number, len(fresh))
         return results
 
-    sentence = f"{len(fresh):,} dead letters of {group} go back to where they came from; they stay here, marked as sent"
+    sentence = f"{len(fresh):,} dead letters of {group} go back to that group alone; they stay here, marked as sent"
     seen = {"letters": sorted(views.place_of(copy) for copy in fresh), "cut off": [number for number, _, _ in cut_off]}
     does_nothing = not fresh and not cut_off
     title = f"Send dead letters of {group} again"
-    return Prepared(title, sentence, apply, ["to", "messages"], rows, warnings, seen, does_nothing)
+    return Prepared(title, sentence, apply, ["sent_to", "messages"], rows, warnings, seen, does_nothing)
 
 
-async def _send(context: Context, group: str, copies: list[StoredCopy], body: str | None) -> Rows:
+async def _send(context: Context, group: str, copies: list[StoredCopy], body: str | None, to: str) -> Rows:
     results: Rows = []
+    targets = await _targets(context, group, copies, to)
     async with context.client.producer("cometmq-console") as producer:
         for copy in copies:
             message = copy.message
             mark = "/".join(str(part) for part in letter_of(group, copy))
-            properties = dict(message.user_properties) | {MARK: mark}
-            if body is not None:
-                properties[EDITED] = "true"
-            row = {"place": views.place_of(copy), "to": origin_topic(message)}
+            edited = {EDITED: "true"} if body is not None else {}
+            content = body.encode() if body is not None else message.body
+            target = targets[origin_topic(message)]
+            row = {"place": views.place_of(copy), "to": target}
             try:
-                receipt = await producer.send(
-                    origin_topic(message),
-                    body.encode() if body is not None else message.body,
-                    tag=message.tag,
-                    keys=message.keys,
-                    properties=properties,
-                )
+                if to == TO_GROUP:
+                    properties = retried_properties(message, mark) | edited
+                    receipt = await producer.send_record(target, content, properties, flag=message.flag)
+                else:
+                    properties = dict(message.user_properties) | {MARK: mark} | edited
+                    receipt = await producer.send(
+                        target, content, tag=message.tag, keys=message.keys, properties=properties
+                    )
             except CometError as error:
                 results.append(row | {"id": "", "result": "failed", "error": str(error)})
             else:
                 results.append(row | {"id": receipt.id, "result": "done"})
     return results
+
+
+async def _targets(context: Context, group: str, copies: list[StoredCopy], to: str) -> dict[str, str]:
+    """Where the letters of each origin topic go."""
+    origins = {origin_topic(copy.message) for copy in copies}
+    if to != TO_GROUP:
+        return {origin: origin for origin in origins}
+    of_one_topic = await context.admin.retry_topics(group)
+    return {origin: of_one_topic.get(origin, retry_topic(group)) for origin in origins}
 
 
 async def _finish(
@@ -184,11 +202,11 @@ async def _finish(
     wanted = [tuple(letter) for letter in plan["letters"]]
     copies = [by_letter[letter] for letter in wanted if letter in by_letter]
     marks: set[str] = set()
-    for topic in {origin_topic(copy.message) for copy in copies}:
+    group, to = str(plan["letters"][0][0]), str(plan.get("to", TO_ORIGIN))
+    for topic in set((await _targets(context, group, copies, to)).values()):
         marks |= await _marks(context, topic, made_s - SLACK_S)
-    group = str(plan["letters"][0][0])
     missing = [copy for copy in copies if "/".join(str(part) for part in letter_of(group, copy)) not in marks]
-    results = await _send(context, group, missing, None)
+    results = await _send(context, group, missing, None, to)
     if all(row["result"] == "done" for row in results):
         await asyncio.to_thread(ledger.end, number, len(wanted))
     return results
