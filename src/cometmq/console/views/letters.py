@@ -15,6 +15,8 @@ from cometmq.wire.record.properties import Property
 LETTERS_MAX: Final = 20_000
 SHOWN_MAX: Final = 500
 NO_CAUSE: Final = "none given"
+# Properties that a cause is made of: masking one of them masks it.
+MASKED_WITH: Final = frozenset(("error", "FAILURE_CAUSE"))
 BLOCK: Final = 256
 
 
@@ -55,7 +57,10 @@ async def letters(context: Context, group: str) -> list[StoredCopy]:
 
 
 def cause_of(copy: StoredCopy, name: str = "error") -> str:
-    return copy.message.properties.get(name, NO_CAUSE)
+    """What the message says of itself, else what its consumer wrote down when it failed last."""
+    stated = copy.message.properties.get(name)
+    failure = copy.message.failure
+    return stated or (f"{failure.kind}: {failure.cause}" if failure is not None else NO_CAUSE)
 
 
 def place_of(copy: StoredCopy) -> str:
@@ -84,13 +89,14 @@ async def one_group(context: Context, group: str, cause: str | None, sent: dict[
     """`sent` is what the ledger says: place -> state."""
     reader = Reader(context)
     found = await letters(context, group)
-    counts = Counter(cause_of(copy) for copy in found)
+    is_masked = not MASKED_WITH.isdisjoint(reader.masks.properties)
+    counts = Counter("masked" if is_masked else cause_of(copy) for copy in found)
     shown = chosen(found, cause, None)
     rows = [
         reader.row(copy)
         | {
             "place": place_of(copy),
-            "cause": cause_of(copy) if "error" not in reader.masks.properties else "masked",
+            "cause": "masked" if is_masked else cause_of(copy),
             "origin_topic": origin_topic(copy.message),
             "origin_id": origin_id(copy),
             "age_ms": max(0, int(time.time() * 1000) - copy.message.stored_ms),
