@@ -138,6 +138,16 @@ async def test_letters_of_one_cause_are_sent_once_also_when_it_is_cut_off(tmp_pa
         assert len(await cluster.messages("orders")) == 12, "no other group gets them again"
 
 
+async def test_a_masked_cause_is_in_no_answer_about_dead_letters(tmp_path: Path) -> None:
+    async with Cluster(topics=["orders"], queues=1) as cluster, cluster.client() as client:
+        await failing(cluster, client, 3)
+        async with console(cluster.namesrv, ledger=tmp_path, masks=("prop.error",)) as address:
+            found = await get(address, "/api/groups/billing/dlq")
+    assert [(it["cause"], it["messages"]) for it in found["causes"]] == [("masked", 3)]
+    for cause in ("no stock", "timeout", "bad address"):
+        assert cause not in str(found)
+
+
 def _place(text: str) -> tuple[str, int, int]:
     broker, queue, offset = text.split("/")
     return broker, int(queue), int(offset)
